@@ -1,0 +1,20 @@
+"""How settings are declared: a frozen pydantic dataclass whose fields carry their own documentation.
+
+Every table of the configuration (data, partition, a method's hyper-parameters, ...) is a class made with
+`@settings`, and every field is `Field(default, description="...", ge=..., ...)`. The description is written
+once: it becomes the comment in `fedbnn config`, the help text and the docs.
+"""
+
+from pydantic import ConfigDict
+from pydantic.dataclasses import dataclass
+
+STRICT = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False)
+
+
+def described(cls: type) -> dict[str, str]:
+    """Field name to its description, in order of declaration."""
+    fields = cls.__pydantic_fields__  # type: ignore[attr-defined]
+    return {name: field.description or "" for name, field in fields.items()}
+
+
+__all__ = ["STRICT", "dataclass", "described"]
