@@ -1,0 +1,100 @@
+"""A data set: four arrays, the names of the classes and, where there are any, natural clients."""
+
+import dataclasses
+import hashlib
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedbnn.errors import UserError
+
+Floats = NDArray[np.float32]
+Labels = NDArray[np.int64]
+Names = NDArray[np.str_]
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Dataset:
+    """Records with labels, checked once at construction so that nothing after it has to.
+
+    Attributes:
+        name: what reports and manifests call it.
+        x_train: float32, images N x C x H x W or a table N x F. Clients, the alignment set and the
+            validation records are all drawn from it.
+        y_train: int64 labels in 0 .. classes - 1.
+        x_test: records that no client trains on, of the same shape.
+        y_test: their labels.
+        class_names: one name a class, in the order of the labels.
+        group_train: the natural client of each training record (a hospital, a writer), or None.
+        group_test: the same for the test records.
+
+    """
+
+    name: str
+    x_train: Floats
+    y_train: Labels
+    x_test: Floats
+    y_test: Labels
+    class_names: tuple[str, ...]
+    group_train: Names | None = None
+    group_test: Names | None = None
+
+    def __post_init__(self) -> None:
+        if self.classes < 2:
+            raise UserError(f"data set {self.name!r} has {self.classes} class(es); at least 2 are needed")
+        self._check_split("train", self.x_train, self.y_train, self.group_train)
+        self._check_split("test", self.x_test, self.y_test, self.group_test)
+        if self.x_train.shape[1:] != self.x_test.shape[1:]:
+            raise self._error(
+                f"a record of x_train has shape {self.input_shape}, one of x_test {self.x_test.shape[1:]}"
+            )
+        if (self.group_train is None) != (self.group_test is None):
+            raise self._error("group_train and group_test go together: give both or neither")
+
+    @property
+    def classes(self) -> int:
+        return len(self.class_names)
+
+    @property
+    def input_shape(self) -> tuple[int, ...]:
+        """The shape of one record: (C, H, W) or (F,)."""
+        return tuple(self.x_train.shape[1:])
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """SHA-256 over the shapes, dtypes and bytes of all arrays: the same records in the same order."""
+        digest = hashlib.sha256()
+        for name in ("x_train", "y_train", "x_test", "y_test", "group_train", "group_test"):
+            array: NDArray[Any] | None = getattr(self, name)
+            if array is not None:
+                digest.update(f"{name} {array.dtype.str} {array.shape};".encode())
+                digest.update(np.ascontiguousarray(array).view(np.uint8).data)
+        return digest.hexdigest()
+
+    def _error(self, text: str) -> UserError:
+        return UserError(f"data set {self.name!r}: {text}")
+
+    def _check_split(self, split: str, x: Floats, y: Labels, group: Names | None) -> None:
+        if x.dtype != np.float32 or x.ndim not in (2, 4):
+            raise self._error(f"x_{split} is {x.dtype} of shape {x.shape}; float32 N x C x H x W or N x F is needed")
+        if y.dtype != np.int64 or y.ndim != 1:
+            raise self._error(f"y_{split} is {y.dtype} of shape {y.shape}; int64 of one dimension is needed")
+        if len(x) != len(y):
+            raise self._error(f"x_{split} has {len(x)} records but y_{split} has {len(y)} labels")
+        if group is not None and (group.dtype.kind != "U" or group.shape != y.shape):
+            raise self._error(f"group_{split} is {group.dtype} of shape {group.shape}; {len(y)} strings are needed")
+        if len(x) == 0:
+            raise self._error(f"x_{split} has no records")
+        if x[0].size == 0:
+            raise self._error(f"a record of x_{split} has shape {x.shape[1:]}: it holds no value")
+        bad = np.flatnonzero(~np.isfinite(x).reshape(len(x), -1).all(axis=1))
+        if bad.size:
+            raise self._error(f"x_{split} holds NaN or infinity in {bad.size} record(s), the first at index {bad[0]}")
+        outside = np.flatnonzero((y < 0) | (y >= self.classes))
+        if outside.size:
+            raise self._error(
+                f"y_{split} holds {outside.size} label(s) outside 0 .. {self.classes - 1}, "
+                f"the first is {y[outside[0]]} at index {outside[0]}"
+            )

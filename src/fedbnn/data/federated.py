@@ -1,0 +1,207 @@
+"""A data set dealt to clients, with its public alignment set and its validation records."""
+
+import dataclasses
+import hashlib
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedbnn.data import partition as ways
+from fedbnn.data.dataset import Dataset, Floats, Labels, Names
+from fedbnn.data.normalisation import fit_normalisation
+from fedbnn.data.partition import Indices, PartitionSettings
+from fedbnn.data.sources import DataSettings
+from fedbnn.errors import UserError
+
+Split = Literal["test", "validation"]
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class FederatedData:
+    """Who holds which training records. All inputs are handed out normalised: (x - mean) / std.
+
+    Attributes:
+        dataset: the records, as they were loaded.
+        client_names: one name a client; for a natural partition, the name of its group.
+        client_indices: for each client, its rows of `dataset.x_train`, sorted.
+        alignment_indices: rows that are public; their labels are never handed out.
+        validation_indices: rows held out for tuning.
+        mean: per channel (C, 1, 1) or feature (F,), from the alignment set alone.
+        std: likewise; 1 where the alignment set is constant.
+        natural: whether a client is a group of the data, which decides what its own test records are.
+
+    """
+
+    dataset: Dataset
+    client_names: tuple[str, ...]
+    client_indices: tuple[Indices, ...]
+    alignment_indices: Indices
+    validation_indices: Indices
+    mean: Floats
+    std: Floats
+    natural: bool = False
+
+    @property
+    def n_clients(self) -> int:
+        return len(self.client_indices)
+
+    def client_arrays(self, i: int) -> tuple[Floats, Labels]:
+        """Client i's training records."""
+        rows = self.client_indices[i]
+        return self._normalised(self.dataset.x_train[rows]), self.dataset.y_train[rows]
+
+    def alignment(self) -> Floats:
+        """The public inputs on which clients compare their outputs."""
+        return self._normalised(self.dataset.x_train[self.alignment_indices])
+
+    def evaluation(self, split: Split) -> tuple[Floats, Labels, Names | None]:
+        """The records to score, their labels and their natural clients where the data has any."""
+        y, groups = self._labels_and_groups(split)
+        data = self.dataset
+        x = data.x_test if split == "test" else data.x_train[self.validation_indices]
+        return self._normalised(x), y.copy(), groups
+
+    def own_classes(self, i: int) -> Labels:
+        """The classes among client i's training labels, sorted."""
+        return np.unique(self.dataset.y_train[self.client_indices[i]])
+
+    def own_mask(self, i: int, split: Split) -> NDArray[np.bool_]:
+        """Which evaluation records are client i's concern: of its own classes, or of its own group."""
+        y, groups = self._labels_and_groups(split)
+        if self.natural:
+            assert groups is not None
+            return np.equal(groups, self.client_names[i])
+        return np.isin(y, self.own_classes(i))
+
+    def manifest(self) -> dict[str, Any]:
+        """Who holds what, ready for JSON: enough to check a partition without showing a record."""
+        data = self.dataset
+        held = np.concatenate([np.empty(0, dtype=np.int64), *self.client_indices])
+        return {
+            "dataset": data.name,
+            "fingerprint": data.fingerprint,
+            "classes": list(data.class_names),
+            "train": len(data.y_train),
+            "test": len(data.y_test),
+            "alignment": len(self.alignment_indices),
+            "validation": len(self.validation_indices),
+            "largest_multiplicity": int(np.bincount(held).max(initial=0)),
+            "clients": [
+                {
+                    "name": name,
+                    "records": len(rows),
+                    "class_counts": np.bincount(data.y_train[rows], minlength=data.classes).tolist(),
+                    "indices_sha256": hashlib.sha256(np.sort(rows).astype("<i8").tobytes()).hexdigest(),
+                }
+                for name, rows in zip(self.client_names, self.client_indices, strict=True)
+            ],
+        }
+
+    def _labels_and_groups(self, split: Split) -> tuple[Labels, Names | None]:
+        assert split in ("test", "validation"), split
+        data, rows = self.dataset, self.validation_indices
+        if split == "test":
+            return data.y_test, data.group_test
+        if rows.size == 0:
+            raise UserError("data.validation = 0: there are no validation records to evaluate on; raise it")
+        return data.y_train[rows], None if data.group_train is None else data.group_train[rows]
+
+    def _normalised(self, x: Floats) -> Floats:
+        return (x - self.mean) / self.std
+
+
+def federate(dataset: Dataset, data: DataSettings, partition: PartitionSettings, seed: int) -> FederatedData:
+    """Deal the training records to clients and hold out the alignment set and the validation records.
+
+    The result depends on the arguments alone. Where clients are promised a number of records of each of
+    their classes they are served first, and the hold-outs are drawn from what is left: the alignment set
+    cannot use up a rare class. Otherwise the hold-outs are drawn first and the clients share what is left;
+    a natural client keeps at least one record. Normalisation is fitted on the alignment set only, because
+    that alone is public.
+    """
+    if seed < 0:
+        raise UserError(f"seed = {seed} is negative; give 0 or more")
+    rng = np.random.default_rng([seed, *b"partition"])
+    pool: Indices = rng.permutation(len(dataset.y_train))
+
+    clients_first = partition.kind == "classes" and partition.records_per_class > 0
+    if clients_first:
+        parts, names = _deal(dataset, pool, partition, rng)
+        reserved = np.concatenate(parts)
+    elif partition.kind == "natural":
+        reserved = pool[np.unique(_groups(dataset)[pool], return_index=True)[1]]
+    else:
+        reserved = pool[:0]
+    _check_total(len(pool), max(len(reserved), _least(partition)), data)
+
+    free = pool[~np.isin(pool, reserved)]
+    alignment, validation, rest = np.split(free, [data.alignment, data.alignment + data.validation])
+    if not clients_first:
+        parts, names = _deal(dataset, np.concatenate([reserved, rest]), partition, rng)
+
+    alignment = np.sort(alignment)
+    mean, std = fit_normalisation(dataset.x_train[alignment])
+    return FederatedData(
+        dataset=dataset,
+        client_names=names,
+        client_indices=tuple(np.sort(part) for part in parts),
+        alignment_indices=alignment,
+        validation_indices=np.sort(validation),
+        mean=mean,
+        std=std,
+        natural=partition.kind == "natural",
+    )
+
+
+def _deal(
+    dataset: Dataset, rows: Indices, settings: PartitionSettings, rng: np.random.Generator
+) -> tuple[list[Indices], tuple[str, ...]]:
+    """Deal these rows, which come in random order, as the settings say: each client's rows, and its name."""
+    if settings.records_per_client and settings.kind in ("iid", "dirichlet", "quantity"):
+        rows = rows[: settings.clients * settings.records_per_client]
+    clients, labels = settings.clients, dataset.y_train[rows]
+    names = tuple(ways.client_name(i, clients) for i in range(clients))
+    match settings.kind:
+        case "classes":
+            holds = ways.deal_classes(clients, settings.classes_per_client, dataset.classes, rng)
+            parts = ways.by_classes(labels, holds, settings.records_per_class, dataset.class_names, rng)
+        case "iid":
+            parts = ways.iid(len(rows), clients, rng)
+        case "dirichlet":
+            parts = ways.dirichlet(labels, clients, settings.alpha, rng)
+        case "quantity":
+            parts = ways.quantity(len(rows), clients, settings.alpha, rng)
+        case "natural":
+            parts, names = ways.natural(_groups(dataset)[rows])
+    return [rows[part] for part in parts], names
+
+
+def _groups(dataset: Dataset) -> Names:
+    if dataset.group_train is None:
+        raise UserError(
+            f'partition.kind = "natural", but data set {dataset.name!r} names no clients; '
+            "set data.client_column (csv) or choose another kind"
+        )
+    return dataset.group_train
+
+
+def _least(settings: PartitionSettings) -> int:
+    """The fewest records that can serve the clients, as far as the settings alone tell."""
+    match settings.kind:
+        case "natural":
+            return 0
+        case "classes":
+            return settings.clients
+        case _:
+            return settings.clients * max(settings.records_per_client, 1)
+
+
+def _check_total(records: int, needed: int, data: DataSettings) -> None:
+    wanted = needed + data.alignment + data.validation
+    if wanted > records:
+        raise UserError(
+            f"too few training records: clients need {needed}, data.alignment = {data.alignment} and "
+            f"data.validation = {data.validation}, {wanted} in all, but there are {records}; "
+            f"{wanted - records} are missing: lower one of them"
+        )

@@ -1,0 +1,24 @@
+"""A stratified hold-out: the same share of every stratum, as far as whole records allow."""
+
+import numpy as np
+from numpy.typing import NDArray
+
+
+def stratified_holdout(strata: NDArray[np.int64], count: int, rng: np.random.Generator) -> NDArray[np.int64]:
+    """Sorted indices of `count` records, n_s * count / n of each stratum s, rounded by largest remainder.
+
+    Ties are broken at random. A stratum never loses its last record, so that a class or a client that
+    exists stays in the training pool; where that leaves fewer than `count` records, fewer are returned.
+    """
+    sizes = np.bincount(strata)
+    room = np.maximum(sizes - 1, 0)
+    quota = count * sizes / len(strata)
+    take = np.minimum(np.floor(quota).astype(np.int64), room)
+    while (short := count - int(take.sum())) > 0 and (open_ := np.flatnonzero(take < room)).size:
+        order = np.lexsort((rng.random(open_.size), (take - quota)[open_]))
+        take[open_[order[:short]]] += 1
+    shuffled = rng.permutation(len(strata))
+    grouped = shuffled[np.argsort(strata[shuffled], kind="stable")]
+    starts = np.cumsum(sizes) - sizes
+    rank = np.arange(len(strata)) - starts[strata[grouped]]
+    return np.sort(grouped[rank < take[strata[grouped]]])

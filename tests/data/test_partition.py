@@ -1,0 +1,203 @@
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from pydantic import ValidationError
+
+from fedbnn.data import PartitionSettings
+from fedbnn.data import partition as ways
+from fedbnn.errors import UserError
+from fedbnn.settings import described
+
+steady = settings(derandomize=True, deadline=None)
+
+seeds = st.integers(0, 2**32 - 1)
+
+
+def generator(seed):
+    return np.random.default_rng(seed)
+
+
+def assert_covers(parts, records):
+    """Every record is dealt exactly once."""
+    np.testing.assert_array_equal(np.sort(np.concatenate(parts)), np.arange(records))
+
+
+def test_every_setting_is_described():
+    assert all(described(PartitionSettings).values())
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"kind": "shards"},
+        {"clients": 0},
+        {"classes_per_client": 0},
+        {"records_per_class": -1},
+        {"records_per_client": -1},
+        {"alpha": 0.0},
+        {"alpha": float("inf")},
+        {"clients": 2.0},
+        {"unknown": 1},
+    ],
+)
+def test_settings_are_strict(wrong):
+    with pytest.raises(ValidationError):
+        PartitionSettings(**wrong)
+
+
+def test_names_sort_like_numbers():
+    names = [ways.client_name(i, 20) for i in range(20)]
+    assert names == sorted(names)
+    assert names[7] == "client-07"
+    assert ways.client_name(0, 1) == "client-0"
+
+
+@steady
+@given(st.integers(1, 40), st.integers(1, 12), st.data(), seeds)
+def test_classes_are_dealt_evenly(clients, classes, data, seed):
+    per_client = data.draw(st.integers(1, classes))
+    holds = ways.deal_classes(clients, per_client, classes, generator(seed))
+    assert (holds.sum(axis=1) == per_client).all()
+    assert np.ptp(holds.sum(axis=0)) <= 1
+
+
+def test_deals_differ():
+    deals = {ways.deal_classes(4, 3, 10, generator(seed)).tobytes() for seed in range(20)}
+    assert len(deals) == 20
+
+
+def test_more_classes_than_exist():
+    with pytest.raises(UserError, match=r"classes_per_client = 11, but the data has 10 classes"):
+        ways.deal_classes(3, 11, 10, generator(0))
+
+
+@steady
+@given(
+    clients=st.integers(1, 12),
+    classes=st.integers(2, 6),
+    per_class=st.integers(1, 5),
+    spare=st.integers(0, 4),
+    data=st.data(),
+    seed=seeds,
+)
+def test_promised_records_of_each_class(*, clients, classes, per_class, spare, data, seed):
+    per_client = data.draw(st.integers(1, classes))
+    rng = generator(seed)
+    holds = ways.deal_classes(clients, per_client, classes, rng)
+    labels = rng.permutation(np.repeat(np.arange(classes), holds.sum(axis=0) * per_class + spare))
+    names = tuple(str(c) for c in range(classes))
+    parts = ways.by_classes(labels, holds, per_class, names, rng)
+    counts = np.array([np.bincount(labels[part], minlength=classes) for part in parts])
+    np.testing.assert_array_equal(counts, holds * per_class)
+    dealt = np.concatenate(parts)
+    assert len(np.unique(dealt)) == len(dealt)
+
+
+@steady
+@given(st.integers(1, 12), st.lists(st.integers(12, 40), min_size=2, max_size=6), st.data(), seeds)
+def test_all_records_of_each_class_shared_evenly(clients, sizes, data, seed):
+    classes = len(sizes)
+    per_client = data.draw(st.integers(1, classes))
+    rng = generator(seed)
+    holds = ways.deal_classes(clients, per_client, classes, rng)
+    labels = rng.permutation(np.repeat(np.arange(classes), sizes))
+    parts = ways.by_classes(labels, holds, 0, tuple(map(str, range(classes))), rng)
+    counts = np.array([np.bincount(labels[part], minlength=classes) for part in parts])
+    assert ((counts > 0) == holds).all()
+    for label in np.flatnonzero(holds.any(axis=0)):
+        shares = counts[holds[:, label], label]
+        assert np.ptp(shares) <= 1
+        assert shares.sum() == sizes[label]
+    assert len(np.unique(np.concatenate(parts))) == counts.sum()
+
+
+def test_too_few_records_names_the_worst_class_and_the_total():
+    labels = np.repeat([0, 1, 2], [10, 4, 9])
+    holds = np.ones((2, 3), dtype=bool)
+    with pytest.raises(UserError) as caught:
+        ways.by_classes(labels, holds, 5, ("ash", "elm", "oak"), generator(0))
+    text = str(caught.value)
+    assert "class 'elm' has 4 for 2 clients x 5" in text
+    assert "7 are missing in all" in text
+    assert "lower partition.records_per_class" in text
+
+
+def test_more_holders_than_records_to_share():
+    labels = np.repeat([0, 1], [10, 2])
+    with pytest.raises(UserError, match=r"class 'b' has 2 for 3 clients x 1; 1 are missing in all"):
+        ways.by_classes(labels, np.ones((3, 2), dtype=bool), 0, ("a", "b"), generator(0))
+
+
+@steady
+@given(st.integers(1, 20), st.integers(0, 100), seeds)
+def test_iid_shares_are_equal(clients, extra, seed):
+    parts = ways.iid(clients + extra, clients, generator(seed))
+    assert_covers(parts, clients + extra)
+    assert np.ptp([len(part) for part in parts]) <= 1
+
+
+@steady
+@given(st.integers(1, 20), st.integers(0, 200), st.floats(1e-3, 1e6), seeds)
+def test_quantity_leaves_nobody_empty(clients, extra, alpha, seed):
+    parts = ways.quantity(clients + extra, clients, alpha, generator(seed))
+    assert len(parts) == clients
+    assert_covers(parts, clients + extra)
+    assert min(len(part) for part in parts) >= 1
+
+
+def test_quantity_follows_the_draw():
+    rng = generator(3)
+    expected = 1 + (10_000 - 8) * rng.dirichlet(np.full(8, 0.5))
+    sizes = [len(part) for part in ways.quantity(10_000, 8, 0.5, generator(3))]
+    np.testing.assert_allclose(sizes, expected, atol=1)
+
+
+def test_alpha_sets_the_skew_of_sizes():
+    def spread(alpha):
+        return np.mean([np.std([len(p) for p in ways.quantity(1000, 10, alpha, generator(s))]) for s in range(20)])
+
+    assert spread(0.1) > 2 * spread(1.0) > 4 * spread(100.0)
+
+
+@steady
+@given(st.integers(1, 8), st.lists(st.integers(20, 60), min_size=2, max_size=5), seeds)
+def test_dirichlet_deals_every_record_once(clients, sizes, seed):
+    labels = np.repeat(np.arange(len(sizes)), sizes)
+    parts = ways.dirichlet(labels, clients, 1.0, generator(seed))
+    assert len(parts) == clients
+    assert_covers(parts, len(labels))
+    assert min(len(part) for part in parts) >= 1
+
+
+def test_alpha_sets_the_skew_of_classes():
+    labels = np.repeat(np.arange(5), 200)
+
+    def dominance(alpha):
+        """Mean share of a client's largest class: 1/5 when even."""
+        parts = ways.dirichlet(labels, 10, alpha, generator(0))
+        return np.mean([np.bincount(labels[part]).max() / len(part) for part in parts])
+
+    assert dominance(1000.0) < 0.23
+    assert dominance(0.3) > 0.4
+
+
+def test_dirichlet_that_leaves_clients_empty():
+    labels = np.repeat([0, 1], 50)
+    with pytest.raises(UserError) as caught:
+        ways.dirichlet(labels, 30, 0.01, generator(0))
+    text = str(caught.value)
+    assert "partition.alpha = 0.01" in text
+    assert "client-0" in text
+    assert "100 draws" in text
+    assert "raise partition.alpha or lower partition.clients" in text
+
+
+@steady
+@given(st.lists(st.sampled_from(["b", "a", "Zoë", "c d", "10", "9"]), min_size=1, max_size=50))
+def test_natural_clients_are_the_groups(groups):
+    parts, names = ways.natural(np.array(groups))
+    assert names == tuple(sorted(set(groups)))
+    assert_covers(parts, len(groups))
+    for name, part in zip(names, parts, strict=True):
+        assert {groups[row] for row in part} == {name}
