@@ -1,0 +1,78 @@
+"""The predictive distribution of a Bayesian network, and how unsure it is and why.
+
+For weight draws w_1..w_K:  p(y | x) = 1/K sum_k softmax(f(x; w_k))
+total uncertainty     H[p(y | x)]                        entropy of the mean
+aleatoric             1/K sum_k H[softmax(f(x; w_k))]    mean of the entropies: noise in the data itself
+epistemic             total - aleatoric >= 0             disagreement of the draws: what more data would settle
+(Depeweg et al. 2018; the epistemic part is the mutual information of label and weights)
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from fedbnn.bayes.gaussian import Gaussian
+from fedbnn.network import FlatNetwork
+
+EVALUATION_BATCH = 256
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """Class probabilities for n records with the entropy (in nats) split in two, and the mean logits."""
+
+    probs: Tensor
+    logits: Tensor
+    aleatoric: Tensor
+
+    @property
+    def total(self) -> Tensor:
+        return entropy(self.probs)
+
+    @property
+    def epistemic(self) -> Tensor:
+        return (self.total - self.aleatoric).clamp_min(0)
+
+    @property
+    def labels(self) -> Tensor:
+        return self.probs.argmax(1)
+
+
+def entropy(probs: Tensor) -> Tensor:
+    """H[p] = - sum_c p_c log p_c in nats, with 0 log 0 = 0."""
+    return -torch.xlogy(probs, probs).sum(1)
+
+
+def weight_draws(posterior: Gaussian, count: int, generator: torch.Generator) -> Iterator[Tensor]:
+    """`count` independent weight vectors from the posterior."""
+    mean, sd = posterior.mean, posterior.sd
+    for _ in range(count):
+        noise = torch.empty_like(mean).normal_(generator=generator)
+        yield noise.mul_(sd).add_(mean)
+
+
+@torch.inference_mode()
+def logits_of(network: FlatNetwork, weights: Tensor, x: Tensor) -> Tensor:
+    """The network's outputs for every record of x at these weights."""
+    network.module.eval()
+    network.weights.copy_(weights)
+    return torch.cat([network(part) for part in x.split(EVALUATION_BATCH)])
+
+
+@torch.inference_mode()
+def average(network: FlatNetwork, draws: Iterator[Tensor], x: Tensor) -> Prediction:
+    """The predictive distribution over the given weight vectors (one vector: a plain network)."""
+    logits, probs, aleatoric, count = torch.zeros(()), torch.zeros(()), torch.zeros(()), 0
+    for weights in draws:
+        one = logits_of(network, weights, x)
+        soft = one.softmax(1)
+        logits, probs, aleatoric = logits + one, probs + soft, aleatoric + entropy(soft)
+        count += 1
+    return Prediction(probs / count, logits / count, aleatoric / count)
+
+
+def predict(network: FlatNetwork, posterior: Gaussian, x: Tensor, draws: int, generator: torch.Generator) -> Prediction:
+    """Monte Carlo predictive distribution with `draws` weight draws."""
+    return average(network, weight_draws(posterior, draws, generator), x)

@@ -1,0 +1,82 @@
+"""Any torch module, with all its trainable parameters as views into one flat buffer.
+
+One buffer makes an optimiser step, a weight draw or a Kullback-Leibler gradient one operation on one array,
+whatever the layers are. Four-dimensional (convolution) weights lie channels-last inside the buffer, which is the
+layout the fast convolution kernels want.
+"""
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor, nn
+
+from fedbnn.errors import UserError
+
+ModuleFactory = Callable[[], nn.Module]
+
+
+def view_of(buffer: Tensor, offset: int, shape: torch.Size) -> Tensor:
+    """The piece of `buffer` at `offset` seen with `shape`; 4-D shapes are stored channels-last."""
+    piece = buffer[offset : offset + shape.numel()]
+    if len(shape) == 4:
+        out, channels, height, width = shape
+        return piece.view(out, height, width, channels).permute(0, 3, 1, 2)
+    return piece.view(shape)
+
+
+def refuse_running_statistics(module: nn.Module) -> None:
+    """Running statistics are data-dependent state outside the weights: no posterior over weights covers them."""
+    for name, child in module.named_modules():
+        if "running_mean" in child._buffers and child._buffers["running_mean"] is not None:
+            raise UserError(
+                f"model {type(module).__name__}: layer '{name}' ({type(child).__name__}) keeps running statistics, "
+                "which a distribution over weights cannot hold; use torch.nn.GroupNorm instead"
+            )
+
+
+class FlatNetwork:
+    """A module bound to a flat `weights` buffer and a flat `gradient` buffer of the same length.
+
+    Writing into `weights` changes the module; `backward` on anything computed by calling the network adds into
+    `gradient`. Parameters that do not require a gradient stay as the module made them.
+    """
+
+    def __init__(self, factory: ModuleFactory, seed: int) -> None:
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(seed)
+            self.module = factory()
+        refuse_running_statistics(self.module)
+        parameters = [p for p in self.module.parameters() if p.requires_grad]
+        if not parameters:
+            raise UserError(f"model {type(self.module).__name__} has no trainable parameters")
+        self.size = sum(p.numel() for p in parameters)
+        self.weights = torch.empty(self.size)
+        self.gradient = torch.zeros(self.size)
+        offset = 0
+        for parameter in parameters:
+            view = view_of(self.weights, offset, parameter.shape)
+            view.copy_(parameter.data)
+            parameter.data = view
+            parameter.grad = view_of(self.gradient, offset, parameter.shape)
+            offset += parameter.numel()
+        self.initial = self.weights.clone()
+
+    def __call__(self, x: Tensor) -> Tensor:
+        logits: Tensor = self.module(x)
+        return logits
+
+
+def check_output_width(network: FlatNetwork, input_shape: tuple[int, ...], classes: int, name: str) -> None:
+    """One forward pass of one record: the model must give one logit per class."""
+    network.module.eval()
+    try:
+        with torch.inference_mode():
+            shape = tuple(network(torch.zeros(1, *input_shape)).shape)
+    except RuntimeError as error:
+        reason = str(error).splitlines()[0]
+        raise UserError(f"model {name!r} cannot take records of shape {input_shape}: {reason}") from error
+    if shape != (1, classes):
+        raise UserError(
+            f"model {name!r} gives outputs of shape {shape[1:]} for a record, but the data has {classes} classes: "
+            f"its last layer must have {classes} outputs"
+        )

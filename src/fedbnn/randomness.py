@@ -1,0 +1,33 @@
+"""Randomness by name instead of by order.
+
+Every random number comes from a generator whose seed is a hash of *what it is for*: (run seed, round, client,
+purpose). So the order in which clients run, the number of workers and the engine cannot change a result, and a
+resumed run needs no saved generator.
+"""
+
+import hashlib
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+
+
+@dataclass(frozen=True)
+class Stream:
+    """A named place in the tree of randomness; `child` goes down, `torch` and `numpy` make generators."""
+
+    path: tuple[str | int, ...]
+
+    def child(self, *names: str | int) -> "Stream":
+        return Stream(self.path + names)
+
+    @property
+    def seed(self) -> int:
+        digest = hashlib.sha256(repr(self.path).encode()).digest()
+        return int.from_bytes(digest[:8], "little") >> 1
+
+    def torch(self) -> torch.Generator:
+        return torch.Generator().manual_seed(self.seed)
+
+    def numpy(self) -> np.random.Generator:
+        return np.random.default_rng(self.seed)

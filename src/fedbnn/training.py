@@ -1,0 +1,96 @@
+"""Minibatches, and the plain (deterministic) training loop on a flat network."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import torch
+from pydantic import Field
+from torch import Tensor
+from torch.nn import functional
+
+from fedbnn import settings
+from fedbnn.network import FlatNetwork
+
+
+@settings.dataclass(frozen=True, config=settings.STRICT)
+class TrainingSettings:
+    """The budget of local training: the same for every method, so that methods are compared at equal cost."""
+
+    local_epochs: int = Field(default=20, ge=1, description="passes over a client's own records in each round")
+    warmup_epochs: int = Field(
+        default=50, ge=0, description="passes over a client's own records before the first exchange (round 0)"
+    )
+    batch_size: int = Field(default=128, ge=1, description="records in a minibatch of local training")
+
+    def passes(self, round_number: int) -> int:
+        """Epochs of local training in this round; round 0 is the warm-up."""
+        return self.warmup_epochs if round_number == 0 else self.local_epochs
+
+
+@dataclass(frozen=True)
+class Records:
+    """Inputs with labels, or with a probability over the classes for each input."""
+
+    x: Tensor
+    y: Tensor
+
+    def __len__(self) -> int:
+        return len(self.x)
+
+    def take(self, index: Tensor) -> "Records":
+        return Records(take_rows(self.x, index), self.y[index])
+
+
+def channels_last(x: Tensor) -> Tensor:
+    """Images in the layout of the fast convolution kernels; anything else as it is. Always a fresh, aligned copy."""
+    if x.dim() == 4:
+        return x.clone(memory_format=torch.channels_last)
+    return x.clone(memory_format=torch.contiguous_format)
+
+
+def take_rows(x: Tensor, index: Tensor) -> Tensor:
+    """`x[index]`, keeping images channels-last (plain indexing would re-lay them)."""
+    if x.dim() == 4:
+        return x.permute(0, 2, 3, 1).index_select(0, index).permute(0, 3, 1, 2)
+    return x.index_select(0, index)
+
+
+def epochs(records: Records, passes: int, batch_size: int, generator: torch.Generator) -> Iterator[Records]:
+    """Minibatches of `passes` passes over the records, each pass in a new random order."""
+    for _ in range(passes):
+        order = torch.randperm(len(records), generator=generator)
+        for index in order.split(batch_size):
+            yield records.take(index)
+
+
+def steps(records: Records, count: int, batch_size: int, generator: torch.Generator) -> Iterator[Records]:
+    """Exactly `count` minibatches, going round the records in a new random order each time."""
+    done = 0
+    while done < count:
+        order = torch.randperm(len(records), generator=generator)
+        for index in order.split(batch_size)[: count - done]:
+            yield records.take(index)
+            done += 1
+
+
+def fit_point(
+    network: FlatNetwork,
+    weights: Tensor,
+    batches: Iterator[Records],
+    *,
+    learning_rate: float,
+    weight_decay: float,
+) -> tuple[Tensor, float]:
+    """Minimise the cross-entropy over the batches by Adam from `weights`; returns new weights and the last loss."""
+    network.module.train()
+    network.weights.copy_(weights)
+    parameter = torch.nn.Parameter(network.weights, requires_grad=False)
+    parameter.grad = network.gradient
+    optimiser = torch.optim.Adam([parameter], lr=learning_rate, weight_decay=weight_decay, fused=True)
+    loss = torch.zeros(())
+    for batch in batches:
+        network.gradient.zero_()
+        loss = functional.cross_entropy(network(batch.x), batch.y)
+        loss.backward()
+        optimiser.step()
+    return network.weights.clone(), float(loss.detach())
