@@ -1,0 +1,69 @@
+"""How a personal model is scored: on test records of the client's own classes (the headline), and on all of them."""
+
+from dataclasses import dataclass
+from typing import Any
+
+from torch import Tensor
+
+from fedbnn.bayes import Prediction
+from fedbnn.metrics import (
+    ReliabilityBins,
+    UncertaintyHistogram,
+    accuracy,
+    brier,
+    nll,
+    reliability,
+    uncertainty_histogram,
+)
+
+SCORES = ("own_class_accuracy", "all_class_accuracy", "nll", "brier", "ece", "mce", "all_class_nll")
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """One client's scores. All but the two named all_class_* are on the client's own classes."""
+
+    scores: dict[str, float]  # by the names in SCORES
+    reliability: ReliabilityBins
+    total: UncertaintyHistogram
+    epistemic: UncertaintyHistogram
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "scores": self.scores,
+            "reliability": self.reliability.to_dict(),
+            "total": self.total.to_dict(),
+            "epistemic": self.epistemic.to_dict(),
+        }
+
+    @classmethod
+    def from_dict(cls, data: dict[str, Any]) -> "Evaluation":
+        return cls(
+            data["scores"],
+            ReliabilityBins.from_dict(data["reliability"]),
+            UncertaintyHistogram.from_dict(data["total"]),
+            UncertaintyHistogram.from_dict(data["epistemic"]),
+        )
+
+
+def evaluate(prediction: Prediction, labels: Tensor, own: Tensor) -> Evaluation:
+    """Score a prediction; `own` marks the records of the client's own classes."""
+    probs, y, mine = prediction.probs.numpy(), labels.numpy(), own.numpy()
+    own_probs, own_y = probs[mine], y[mine]
+    bins = reliability(own_probs, own_y)
+    right = own_probs.argmax(1) == own_y
+    classes = probs.shape[1]
+    return Evaluation(
+        {
+            "own_class_accuracy": accuracy(own_probs, own_y),
+            "all_class_accuracy": accuracy(probs, y),
+            "nll": nll(own_probs, own_y),
+            "brier": brier(own_probs, own_y),
+            "ece": bins.ece,
+            "mce": bins.mce,
+            "all_class_nll": nll(probs, y),
+        },
+        bins,
+        uncertainty_histogram(prediction.total.numpy()[mine], right, classes),
+        uncertainty_histogram(prediction.epistemic.numpy()[mine], right, classes),
+    )

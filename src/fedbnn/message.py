@@ -1,0 +1,56 @@
+"""What crosses the wire between client and server: named arrays, and nothing else.
+
+On the wire and on disk a message is a safetensors block: a JSON header of names, types and shapes, then the raw
+numbers. Reading one can run no code.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load, save
+from torch import Tensor
+
+
+class BadMessage(ValueError):
+    """A message that is not what was agreed; the text says what is wrong with it."""
+
+
+@dataclass(frozen=True)
+class Message:
+    """Named arrays."""
+
+    arrays: Mapping[str, Tensor] = field(default_factory=dict)
+
+    def get(self, name: str) -> Tensor | None:
+        return self.arrays.get(name)
+
+    @property
+    def nbytes(self) -> int:
+        """The size of the numbers themselves, without the header."""
+        return sum(array.nbytes for array in self.arrays.values())
+
+    def to_bytes(self) -> bytes:
+        return save({name: array.contiguous() for name, array in self.arrays.items()})
+
+    @classmethod
+    def from_bytes(cls, data: bytes) -> "Message":
+        try:
+            return cls(load(data))
+        except SafetensorError as error:
+            raise BadMessage(f"not a message: {error}") from error
+
+
+def check(message: Message, agreed: Mapping[str, tuple[int, ...]]) -> None:
+    """The server's door: exactly the agreed names, each float32, of the agreed shape, and finite."""
+    if message.arrays.keys() != agreed.keys():
+        raise BadMessage(f"it holds {sorted(message.arrays)}, agreed were {sorted(agreed)}")
+    for name, shape in agreed.items():
+        array = message.arrays[name]
+        if array.dtype != torch.float32:
+            raise BadMessage(f"'{name}' is {array.dtype}, agreed was torch.float32")
+        if tuple(array.shape) != shape:
+            raise BadMessage(f"'{name}' has shape {tuple(array.shape)}, agreed was {shape}")
+        if not bool(torch.isfinite(array).all()):
+            raise BadMessage(f"'{name}' holds values that are not finite")

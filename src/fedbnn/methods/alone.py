@@ -1,0 +1,33 @@
+"""The half that methods without any exchange share: a server that hears and says nothing."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TypeVar
+
+from fedbnn.message import Message
+from fedbnn.method import Method, Roster, State
+
+S = TypeVar("S", bound=State)
+
+
+@dataclass(frozen=True)
+class Silent(State):
+    """Nothing to remember."""
+
+
+class Alone(Method[S, Silent]):
+    """Every client for itself."""
+
+    server_state = Silent
+
+    def server_init(self, roster: Roster) -> Silent:
+        return Silent()
+
+    def agreed(self, roster: Roster, client: int) -> Mapping[str, tuple[int, ...]]:
+        return {}
+
+    def server_update(self, state: Silent, replies: Mapping[int, Message]) -> Silent:
+        return state
+
+    def broadcast(self, state: Silent, client: int) -> Message:
+        return Message()

@@ -1,0 +1,69 @@
+"""The Bayesian client that FedBNN and Local-BNN share: a mean-field posterior, trained by Bayes by Backprop."""
+
+from dataclasses import dataclass
+
+from pydantic import Field
+from torch import Tensor
+
+from fedbnn import settings
+from fedbnn.bayes import Anchor, Gaussian, Prediction, fit, predict
+from fedbnn.method import Client, State
+from fedbnn.randomness import Stream
+from fedbnn.training import epochs
+
+
+@dataclass(frozen=True)
+class Posterior(State):
+    """A client's posterior over its weights, theta = [mu | rho]."""
+
+    theta: Tensor
+
+    @property
+    def q(self) -> Gaussian:
+        return Gaussian(self.theta)
+
+
+@settings.dataclass(frozen=True, config=settings.STRICT)
+class BayesianTraining:
+    """Settings and steps of a Bayesian personal model."""
+
+    learning_rate: float = Field(default=1e-3, gt=0, description="Adam's learning rate in local training")
+    kl_weight: float = Field(
+        default=0.01,
+        ge=0,
+        description="weight of KL[posterior || prior] against the log-likelihood of the client's records; "
+        "1 is the plain ELBO, tiny data want far less",
+    )
+    prior_sd: float = Field(
+        default=0.3, gt=0, description="standard deviation of the prior N(0, sd^2) before any consensus"
+    )
+    initial_rho: float = Field(
+        default=-5.0,
+        le=5,
+        description="initial rho of every weight; its standard deviation is softplus(rho), 0.0067 at -5",
+    )
+    mc_samples: int = Field(default=10, ge=1, description="weight draws for uploads and for evaluation")
+
+    client_state = Posterior
+
+    def client_init(self, client: Client) -> Posterior:
+        return Posterior(Gaussian.around(client.network.initial, self.initial_rho).theta)
+
+    def alone_prior(self, client: Client) -> Gaussian:
+        return Gaussian.isotropic(client.network.size, self.prior_sd)
+
+    def train(
+        self, start: Gaussian, prior: Gaussian, client: Client, passes: int, rng: Stream
+    ) -> tuple[Gaussian, float]:
+        """`passes` epochs of Bayes by Backprop on the client's own records, from `start`, under `prior`."""
+        return fit(
+            client.network,
+            start,
+            epochs(client.train, passes, client.training.batch_size, rng.child("order").torch()),
+            learning_rate=self.learning_rate,
+            generator=rng.child("weights").torch(),
+            anchor=Anchor(prior, self.kl_weight / len(client.train)),
+        )
+
+    def predict(self, state: Posterior, client: Client, x: Tensor, rng: Stream) -> Prediction:
+        return predict(client.network, state.q, x, self.mc_samples, rng.child("predict").torch())

@@ -1,0 +1,51 @@
+"""FedMD (Li and Wang 2019): the exchange of FedBNN without Bayes, which isolates what the Bayesian part gives.
+
+Each round a client first distils the consensus on the alignment set into its weights (`digest_steps` steps of
+cross-entropy towards the same corrected target as FedBNN's), then trains on its own records.
+"""
+
+from pydantic import Field
+
+from fedbnn import settings
+from fedbnn.message import Message
+from fedbnn.method import Client, Update
+from fedbnn.methods.exchange import Exchange
+from fedbnn.methods.point import Point, PointTraining
+from fedbnn.randomness import Stream
+from fedbnn.training import Records, fit_point, steps
+
+
+@settings.dataclass(frozen=True, config=settings.STRICT)
+class FedMD(PointTraining, Exchange[Point]):
+    """Logit distillation on the alignment set between plain networks."""
+
+    name = "fedmd"
+    summary = "distillation of the consensus on the alignment set into plain networks"
+
+    digest_steps: int = Field(default=100, ge=0, description="Adam steps towards the consensus in each round")
+    digest_batch: int = Field(default=128, ge=1, description="alignment points in a minibatch of digestion")
+    digest_learning_rate: float = Field(
+        default=1e-3, gt=0, description="Adam's learning rate while digesting the consensus"
+    )
+
+    def client_update(
+        self, state: Point, client: Client, message: Message, round_number: int, rng: Stream
+    ) -> Update[Point]:
+        weights, info = state.weights, {}
+        if (phi_bar := message.get("phi_bar")) is not None:
+            target = self.target(phi_bar, self.predict(state, client, client.alignment, rng.child("own")))
+            weights, info["digest_loss"] = fit_point(
+                client.network,
+                weights,
+                steps(
+                    Records(client.alignment, target),
+                    self.digest_steps,
+                    self.digest_batch,
+                    rng.child("digest").torch(),
+                ),
+                learning_rate=self.digest_learning_rate,
+                weight_decay=0.0,
+            )
+        weights, info["loss"] = self.train(weights, client, client.training.passes(round_number), rng)
+        new = Point(weights)
+        return Update(new, self.upload(self.predict(new, client, client.alignment, rng.child("upload")), client), info)

@@ -1,0 +1,23 @@
+"""Local-BNN: every client trains its own Bayesian network alone. Shows what Bayes gives without the federation."""
+
+from fedbnn import settings
+from fedbnn.message import Message
+from fedbnn.method import Client, Update
+from fedbnn.methods.alone import Alone
+from fedbnn.methods.bayesian import BayesianTraining, Posterior
+from fedbnn.randomness import Stream
+
+
+@settings.dataclass(frozen=True, config=settings.STRICT)
+class LocalBNN(BayesianTraining, Alone[Posterior]):
+    """Bayes by Backprop (Blundell et al. 2015) under the prior N(0, prior_sd^2); nothing is exchanged."""
+
+    name = "local_bnn"
+    summary = "every client trains a Bayesian network alone"
+
+    def client_update(
+        self, state: Posterior, client: Client, message: Message, round_number: int, rng: Stream
+    ) -> Update[Posterior]:
+        passes = client.training.passes(round_number)
+        q, loss = self.train(state.q, self.alone_prior(client), client, passes, rng)
+        return Update(Posterior(q.theta), Message(), {"loss": loss})

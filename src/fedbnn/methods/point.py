@@ -1,0 +1,42 @@
+"""The deterministic client that Local and FedMD share: one weight vector, trained by Adam."""
+
+from dataclasses import dataclass
+
+from pydantic import Field
+from torch import Tensor
+
+from fedbnn import settings
+from fedbnn.bayes import Prediction, average
+from fedbnn.method import Client, State
+from fedbnn.randomness import Stream
+from fedbnn.training import epochs, fit_point
+
+
+@dataclass(frozen=True)
+class Point(State):
+    """A client's weights."""
+
+    weights: Tensor
+
+
+@settings.dataclass(frozen=True, config=settings.STRICT)
+class PointTraining:
+    """Settings and steps of a deterministic personal model."""
+
+    learning_rate: float = Field(default=1e-3, gt=0, description="Adam's learning rate in local training")
+    weight_decay: float = Field(default=0.0, ge=0, description="L2 penalty on the weights in local training")
+
+    client_state = Point
+
+    def client_init(self, client: Client) -> Point:
+        return Point(client.network.initial.clone())
+
+    def train(self, weights: Tensor, client: Client, passes: int, rng: Stream) -> tuple[Tensor, float]:
+        """`passes` epochs of cross-entropy on the client's own records."""
+        batches = epochs(client.train, passes, client.training.batch_size, rng.child("order").torch())
+        return fit_point(
+            client.network, weights, batches, learning_rate=self.learning_rate, weight_decay=self.weight_decay
+        )
+
+    def predict(self, state: Point, client: Client, x: Tensor, rng: Stream) -> Prediction:
+        return average(client.network, iter([state.weights]), x)
