@@ -1,0 +1,61 @@
+"""What an engine is: the place where client halves run. The method and the round loop cannot tell which one."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+from torch import Tensor
+
+from fedbnn.bayes import Prediction
+from fedbnn.evaluation import Evaluation
+from fedbnn.message import Message
+from fedbnn.method import Client, Method
+from fedbnn.training import Records
+
+
+@dataclass(frozen=True)
+class Site:
+    """A client together with the records it is scored on; `own` marks those of its own classes."""
+
+    client: Client
+    evaluation: Records
+    own: Tensor
+
+
+@dataclass(frozen=True)
+class Reply:
+    """A client's answer to one round: what it sends, diagnostics, and how long it took."""
+
+    message: Message
+    info: Mapping[str, float]
+    seconds: float
+
+
+class ClientFailure(RuntimeError):
+    """A client's half raised an error; the text names the client and holds its traceback."""
+
+
+class Engine(Protocol):
+    """Runs client halves. Results come as they are ready; whoever needs an order sorts them."""
+
+    def start(self, method: Method[Any, Any], sites: Sequence[Site], seed: int) -> None:
+        """Take in the clients and give each its initial state."""
+
+    def update(self, round_number: int, messages: Mapping[int, Message]) -> Iterator[tuple[int, Reply]]:
+        """One turn of each client named in `messages`."""
+
+    def evaluate(self, round_number: int) -> Iterator[tuple[int, Evaluation]]:
+        """Score every client's personal model."""
+
+    def predict(self, client: int, x: Tensor, round_number: int) -> Prediction:
+        """The predictive distribution of one client's personal model."""
+
+    def save(self, folder: Path) -> None:
+        """Write every client's state as a safetensors file in the folder."""
+
+    def load(self, folder: Path) -> None:
+        """Read what `save` wrote."""
+
+    def close(self) -> None:
+        """Let go of processes and memory."""

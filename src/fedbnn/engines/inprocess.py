@@ -1,0 +1,41 @@
+"""All clients in this process, one after the other: for debugging, notebooks and models defined on the spot."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor
+
+from fedbnn.bayes import Prediction
+from fedbnn.engines.engine import Reply, Site
+from fedbnn.engines.host import ClientHost
+from fedbnn.evaluation import Evaluation
+from fedbnn.message import Message
+from fedbnn.method import Method
+
+
+class InProcess:
+    """An Engine without any other process."""
+
+    def start(self, method: Method[Any, Any], sites: Sequence[Site], seed: int) -> None:
+        self._host = ClientHost(method, sites, seed)
+
+    def update(self, round_number: int, messages: Mapping[int, Message]) -> Iterator[tuple[int, Reply]]:
+        for client, message in messages.items():
+            yield client, self._host.update(client, round_number, message)
+
+    def evaluate(self, round_number: int) -> Iterator[tuple[int, Evaluation]]:
+        for client in self._host.sites:
+            yield client, self._host.evaluate(client, round_number)
+
+    def predict(self, client: int, x: Tensor, round_number: int) -> Prediction:
+        return self._host.predict(client, x, round_number)
+
+    def save(self, folder: Path) -> None:
+        self._host.save(folder)
+
+    def load(self, folder: Path) -> None:
+        self._host.load(folder)
+
+    def close(self) -> None:
+        """Nothing to let go of."""

@@ -1,0 +1,180 @@
+"""Clients spread over worker processes on this machine, one per core, one torch thread each.
+
+A client's state stays in the worker that has the client; only messages and scores cross the pipes. Workers are
+plain subprocesses, so scripts need no `if __name__ == "__main__"` and a worker outlives one run of many.
+"""
+
+import os
+import selectors
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import IO, Any, cast
+
+from torch import Tensor
+from torch.utils.flop_counter import FlopCounterMode
+
+from fedbnn.bayes import Prediction
+from fedbnn.engines import frames, handover
+from fedbnn.engines.engine import ClientFailure, Reply, Site
+from fedbnn.errors import UserError
+from fedbnn.evaluation import Evaluation
+from fedbnn.message import Message
+from fedbnn.method import Client, Method
+
+# Fresh pages for every large activation cost up to a tenth of a training step; let glibc keep them instead.
+_ENVIRONMENT = {
+    "OMP_NUM_THREADS": "1",
+    "MKL_NUM_THREADS": "1",
+    "MALLOC_MMAP_THRESHOLD_": str(1 << 30),
+    "MALLOC_TRIM_THRESHOLD_": str(1 << 31),
+}
+_STEP_OVERHEAD = 1e6  # what a training step costs beside its arithmetic, in operations
+
+
+def cost(client: Client) -> float:
+    """Relative cost of a client's round: arithmetic of a record times records, plus a fixed part per step."""
+    with FlopCounterMode(display=False) as counter:
+        client.network(client.train.x[:1])
+    return float(counter.get_total_flops() + _STEP_OVERHEAD) * (len(client.train) + len(client.alignment))
+
+
+def balanced(costs: Mapping[int, float], workers: int) -> list[list[int]]:
+    """Clients to workers: the dearest first, each to the worker with the least so far."""
+    shares: list[list[int]] = [[] for _ in range(workers)]
+    load = [0.0] * workers
+    for client in sorted(costs, key=lambda c: (-costs[c], c)):
+        least = min(range(workers), key=load.__getitem__)
+        shares[least].append(client)
+        load[least] += costs[client]
+    return [sorted(share) for share in shares]
+
+
+class WorkerPool:
+    """An Engine over worker processes."""
+
+    def __init__(self, workers: int) -> None:
+        environment = {**os.environ, **_ENVIRONMENT}
+        command = [sys.executable, "-m", "fedbnn.engines.worker"]
+        # A session of their own: Ctrl-C reaches this process only, which then ends them in good order.
+        self._processes = [
+            subprocess.Popen(  # noqa: S603 - our own module with our own interpreter
+                command,
+                bufsize=0,  # a frame left in a buffer of ours would be invisible to the selector
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                env=environment,
+                start_new_session=True,
+            )
+            for _ in range(workers)
+        ]
+        self._folder = tempfile.TemporaryDirectory(prefix="fedbnn-")
+        self._shares: list[list[int]] = []
+
+    def start(self, method: Method[Any, Any], sites: Sequence[Site], seed: int) -> None:
+        path = Path(self._folder.name) / "clients.safetensors"
+        handover.write(path, sites)
+        self._shares = balanced({site.client.index: cost(site.client) for site in sites}, len(self._processes))
+        cls = type(method)
+        header = {
+            "request": "start",
+            "sys_path": [entry or str(Path.cwd()) for entry in sys.path],
+            "handover": str(path),
+            "method": {"class": f"{cls.__module__}:{cls.__qualname__}", "settings": asdict(cast(Any, method))},
+            "seed": seed,
+        }
+        self._everyone([({**header, "clients": share}, b"") for share in self._shares])
+
+    def update(self, round_number: int, messages: Mapping[int, Message]) -> Iterator[tuple[int, Reply]]:
+        # One frame a worker and message: what goes to all clients alike crosses each pipe once.
+        requests: dict[int, list[tuple[dict[str, Any], bytes]]] = {}
+        for worker, share in enumerate(self._shares):
+            groups: dict[int, list[int]] = {}
+            for client in share:
+                if client in messages:
+                    groups.setdefault(id(messages[client]), []).append(client)
+            requests[worker] = [
+                (
+                    {"request": "update", "round": round_number, "clients": clients},
+                    messages[clients[0]].to_bytes(),
+                )
+                for clients in groups.values()
+            ]
+        for frame in self._exchange(requests):
+            header = frame.header
+            yield header["client"], Reply(Message.from_bytes(frame.payload), header["info"], header["seconds"])
+
+    def evaluate(self, round_number: int) -> Iterator[tuple[int, Evaluation]]:
+        request = ({"request": "evaluate", "round": round_number}, b"")
+        for frame in self._exchange({worker: [request] for worker in range(len(self._shares))}):
+            yield frame.header["client"], Evaluation.from_dict(frame.header["evaluation"])
+
+    def predict(self, client: int, x: Tensor, round_number: int) -> Prediction:
+        worker = next(k for k, share in enumerate(self._shares) if client in share)
+        request = {"request": "predict", "client": client, "round": round_number}
+        [frame] = self._exchange({worker: [(request, Message({"x": x}).to_bytes())]})
+        return Prediction(**Message.from_bytes(frame.payload).arrays)
+
+    def save(self, folder: Path) -> None:
+        self._everyone([({"request": "save", "folder": str(folder.resolve())}, b"")] * len(self._processes))
+
+    def load(self, folder: Path) -> None:
+        self._everyone([({"request": "load", "folder": str(folder.resolve())}, b"")] * len(self._processes))
+
+    def close(self) -> None:
+        for process in self._processes:
+            process.terminate()
+        for process in self._processes:
+            process.wait()
+            for stream in (process.stdin, process.stdout):
+                cast(IO[bytes], stream).close()
+        self._folder.cleanup()
+
+    def _everyone(self, requests: list[tuple[dict[str, Any], bytes]]) -> None:
+        for _ in self._exchange({worker: [request] for worker, request in enumerate(requests)}):
+            pass
+
+    def _exchange(self, requests: Mapping[int, list[tuple[dict[str, Any], bytes]]]) -> Iterator[frames.Frame]:
+        """Give each worker its requests, one at a time, and yield their result frames as they come."""
+        waiting = {worker: list(queue) for worker, queue in requests.items() if queue}
+        with selectors.DefaultSelector() as selector:
+            for worker, queue in waiting.items():
+                selector.register(cast(IO[bytes], self._processes[worker].stdout), selectors.EVENT_READ, worker)
+                self._give(worker, queue.pop(0))
+            while waiting:
+                for key, _ in selector.select():
+                    worker = key.data
+                    frame = self._take(worker)
+                    if "done" not in frame.header:
+                        yield frame
+                    elif waiting[worker]:
+                        self._give(worker, waiting[worker].pop(0))
+                    else:
+                        del waiting[worker]
+                        selector.unregister(key.fileobj)
+
+    def _give(self, worker: int, request: tuple[dict[str, Any], bytes]) -> None:
+        try:
+            frames.write(cast(IO[bytes], self._processes[worker].stdin), *request)
+        except BrokenPipeError:
+            raise self._death(worker) from None
+
+    def _take(self, worker: int) -> frames.Frame:
+        frame = frames.read(cast(IO[bytes], self._processes[worker].stdout))
+        if frame is None:
+            raise self._death(worker)
+        if "user_error" in frame.header:
+            raise UserError(frame.header["user_error"])
+        if "failure" in frame.header:
+            raise ClientFailure(frame.header["failure"])
+        return frame
+
+    def _death(self, worker: int) -> ClientFailure:
+        code = self._processes[worker].wait()
+        return ClientFailure(
+            f"worker process {worker} with clients {self._shares[worker] if self._shares else []} ended with code "
+            f"{code} (negative: killed by that signal; -9 is often a lack of memory)"
+        )

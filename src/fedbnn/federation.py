@@ -1,0 +1,154 @@
+"""The round loop: who takes part, what is sent, what is let in, what is kept. Knows Method and Engine only."""
+
+import math
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+
+from fedbnn.bayes import Prediction
+from fedbnn.engines import Engine, InProcess, Site
+from fedbnn.evaluation import Evaluation
+from fedbnn.message import BadMessage, Message, check
+from fedbnn.method import Method, Roster, State
+from fedbnn.randomness import Stream
+
+SERVER_FILE = "server.safetensors"
+
+
+@dataclass(frozen=True)
+class Turn:
+    """What one client did in one round."""
+
+    info: Mapping[str, float]
+    bytes_up: int
+    bytes_down: int
+    seconds: float
+    rejected: str = ""  # why the server did not let the reply in; empty when it did
+
+
+@dataclass(frozen=True)
+class Round:
+    """What happened in one round: turns of those that took part, scores of all clients if it was evaluated."""
+
+    number: int
+    turns: Mapping[int, Turn]
+    scores: Mapping[int, Evaluation] = field(default_factory=dict)
+    seconds: float = 0.0
+
+
+Listener = Callable[[str, int, int], None]
+"""Called with ("update" or "evaluate", round, client) whenever a client is done."""
+
+
+def _nobody(activity: str, round_number: int, client: int) -> None:
+    """Nobody listens."""
+
+
+def roster_of(sites: Sequence[Site]) -> Roster:
+    """What the server may know of these sites."""
+    first = sites[0].client
+    return Roster(len(sites), first.classes, first.alignment, tuple(site.client.model for site in sites))
+
+
+class Federation:
+    """A method running on an engine over the clients of some sites."""
+
+    def __init__(
+        self,
+        method: Method[Any, Any],
+        sites: Sequence[Site],
+        *,
+        seed: int = 0,
+        participation: float = 1.0,
+        engine: Engine | None = None,
+    ) -> None:
+        self.method = method
+        self.sites = tuple(sites)
+        self.roster = roster_of(sites)
+        self.seed = seed
+        self.participation = participation
+        self.round_number = -1  # the last round that is finished; 0 is the warm-up
+        self.server: State = method.server_init(self.roster)
+        self.engine = engine or InProcess()
+        self.engine.start(method, sites, seed)
+
+    def participants(self, round_number: int) -> list[int]:
+        """Everybody in the warm-up; later a random share, at least one."""
+        everybody = list(range(self.roster.clients))
+        if round_number == 0 or self.participation >= 1:
+            return everybody
+        count = max(1, math.ceil(self.participation * len(everybody)))
+        rng = Stream((self.seed, "participation", round_number)).numpy()
+        return sorted(int(client) for client in rng.choice(everybody, count, replace=False))
+
+    def step(self, evaluate: bool = True, listener: Listener = _nobody) -> Round:
+        """The next round: broadcast, turns of the participants, check at the door, server update, scores."""
+        started = time.perf_counter()
+        number = self.round_number + 1
+        messages = self._messages(self.participants(number))
+        turns: dict[int, Turn] = {}
+        accepted: dict[int, Message] = {}
+        for client, reply in self.engine.update(number, messages):
+            rejected = ""
+            try:
+                check(reply.message, self.method.agreed(self.roster, client))
+                accepted[client] = reply.message
+            except BadMessage as error:
+                rejected = str(error)
+            turns[client] = Turn(reply.info, reply.message.nbytes, messages[client].nbytes, reply.seconds, rejected)
+            listener("update", number, client)
+        self.server = self.method.server_update(self.server, dict(sorted(accepted.items())))
+        self.round_number = number
+        scores = self.evaluate(listener) if evaluate else {}
+        return Round(number, dict(sorted(turns.items())), scores, time.perf_counter() - started)
+
+    def run(self, rounds: int) -> list[Round]:
+        """The warm-up, if it has not been, and rounds up to number `rounds`."""
+        return [self.step() for _ in range(self.round_number, rounds)]
+
+    def evaluate(self, listener: Listener = _nobody) -> dict[int, Evaluation]:
+        """Scores of every client's personal model as it is now."""
+        scores = {}
+        for client, evaluation in self.engine.evaluate(self.round_number):
+            scores[client] = evaluation
+            listener("evaluate", self.round_number, client)
+        return dict(sorted(scores.items()))
+
+    def predict(self, client: int, x: Tensor) -> Prediction:
+        """The predictive distribution of a client's personal model."""
+        return self.engine.predict(client, x, self.round_number)
+
+    def save(self, folder: Path) -> None:
+        """Server's and clients' states as safetensors files."""
+        save_file(self.server.tensors(), folder / SERVER_FILE)
+        self.engine.save(folder)
+
+    def load(self, folder: Path, round_number: int) -> None:
+        """Go on from what `save` wrote after this round."""
+        tensors = load_file(folder / SERVER_FILE)
+        self.server = self.method.server_state(**{name: value.clone() for name, value in tensors.items()})
+        self.engine.load(folder)
+        self.round_number = round_number
+
+    def close(self) -> None:
+        self.engine.close()
+
+    def _messages(self, clients: Sequence[int]) -> dict[int, Message]:
+        """Equal messages as one object, so that an engine can send them once."""
+        messages: dict[int, Message] = {}
+        for client in clients:
+            message = self.method.broadcast(self.server, client)
+            same = next((m for m in messages.values() if _identical(m, message)), message)
+            messages[client] = same
+        return messages
+
+
+def _identical(one: Message, other: Message) -> bool:
+    return one.arrays.keys() == other.arrays.keys() and all(
+        one.arrays[name] is other.arrays[name] for name in one.arrays
+    )

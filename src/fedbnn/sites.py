@@ -1,0 +1,52 @@
+"""From dealt data to clients: each with its records, its architecture, and the records it is scored on."""
+
+from collections.abc import Sequence
+
+import torch
+
+from fedbnn.data import FederatedData
+from fedbnn.data.federated import Split
+from fedbnn.engines import Site
+from fedbnn.errors import UserError
+from fedbnn.method import Client
+from fedbnn.models import ModelSettings, assign
+from fedbnn.network import check_output_width
+from fedbnn.training import Records, TrainingSettings, channels_last
+
+
+def make_sites(
+    data: FederatedData,
+    models: Sequence[ModelSettings | str] = ("mlp",),
+    training: TrainingSettings | None = None,
+    *,
+    seed: int = 0,
+    split: Split = "test",
+) -> list[Site]:
+    """One site per client; the models are dealt by their shares. Checks every architecture before any work."""
+    settings = tuple(ModelSettings(m) if isinstance(m, str) else m for m in models)
+    alignment = channels_last(torch.from_numpy(data.alignment()))
+    x, y, _ = data.evaluation(split)
+    evaluation = Records(channels_last(torch.from_numpy(x)), torch.from_numpy(y))
+    checked: list[ModelSettings] = []
+    sites = []
+    for index, model in enumerate(assign(settings, data.n_clients)):
+        own_x, own_y = data.client_arrays(index)
+        name = data.client_names[index]
+        own = torch.from_numpy(data.own_mask(index, split))
+        if not bool(own.any()):
+            raise UserError(f"client {index} ('{name}') has no {split} records of its own to be scored on")
+        client = Client(
+            index=index,
+            name=name,
+            train=Records(channels_last(torch.from_numpy(own_x)), torch.from_numpy(own_y)),
+            alignment=alignment,
+            classes=data.dataset.classes,
+            model=model,
+            training=training or TrainingSettings(),
+            seed=seed,
+        )
+        if model not in checked:
+            check_output_width(client.network, data.dataset.input_shape, data.dataset.classes, model.name)
+            checked.append(model)
+        sites.append(Site(client, evaluation, own))
+    return sites
