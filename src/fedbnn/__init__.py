@@ -1,0 +1,49 @@
+"""Bayesian federated learning among unequal partners.
+
+From a configuration:   `fedbnn.run(fedbnn.Config(...), Path("runs/mine"))`
+Piece by piece:         `load_dataset` -> `federate` -> `make_sites` -> `Federation(method, sites).run(rounds)`
+"""
+
+__version__ = "0.1.0"
+
+from fedbnn.bayes import Prediction
+from fedbnn.config import Config, load_config
+from fedbnn.data import Dataset, DataSettings, FederatedData, PartitionSettings, federate, load_dataset
+from fedbnn.engines import InProcess, WorkerPool
+from fedbnn.errors import UserError
+from fedbnn.experiment import compare, run
+from fedbnn.federation import Federation
+from fedbnn.message import Message
+from fedbnn.method import Client, Method
+from fedbnn.methods import FedBNN, FedMD, Local, LocalBNN
+from fedbnn.models import ModelSettings
+from fedbnn.sites import make_sites
+from fedbnn.training import TrainingSettings
+
+__all__ = [
+    "Client",
+    "Config",
+    "DataSettings",
+    "Dataset",
+    "FedBNN",
+    "FedMD",
+    "FederatedData",
+    "Federation",
+    "InProcess",
+    "Local",
+    "LocalBNN",
+    "Message",
+    "Method",
+    "ModelSettings",
+    "PartitionSettings",
+    "Prediction",
+    "TrainingSettings",
+    "UserError",
+    "WorkerPool",
+    "compare",
+    "federate",
+    "load_config",
+    "load_dataset",
+    "make_sites",
+    "run",
+]

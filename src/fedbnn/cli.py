@@ -1,0 +1,180 @@
+"""The command line: parse, call one function, print. No logic lives here."""
+
+import inspect
+import json
+import sys
+import traceback
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated, Any
+
+import click
+import typer
+from rich.console import Console
+from rich.markup import escape
+
+import fedbnn
+from fedbnn import experiment, tables
+from fedbnn.config import check_method, default_toml, load_config
+from fedbnn.data import SOURCES
+from fedbnn.engines import ClientFailure
+from fedbnn.errors import UserError
+from fedbnn.methods import METHODS
+from fedbnn.models import MODELS
+from fedbnn.progress import TerminalProgress
+from fedbnn.report import write_report
+
+app = typer.Typer(
+    no_args_is_help=True,
+    help="Bayesian federated learning among unequal partners: every client its own Bayesian network, joined by "
+    "priors in function space.",
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+out_console = Console()
+error_console = Console(stderr=True)
+
+ConfigFile = Annotated[
+    Path | None,
+    typer.Argument(metavar="[CONFIG.toml]", help="Configuration; without it the built-in digits federation."),
+]
+Set = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--set", metavar="KEY=VALUE", help="Change one field, e.g. --set methods.fedbnn.gamma=0.5; repeatable."
+    ),
+]
+Resume = Annotated[bool, typer.Option("--resume", help="Go on where an earlier run of the same command stopped.")]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
+
+
+def _version(show: bool) -> None:
+    if show:
+        typer.echo(f"fedbnn {fedbnn.__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _main(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
+    ] = False,
+) -> None:
+    pass
+
+
+@app.command()
+def run(
+    config: ConfigFile = None,
+    changes: Set = None,
+    out: Annotated[Path | None, typer.Option(help="Run folder; default runs/DATASET-METHOD-seedN.")] = None,
+    resume: Resume = False,
+    as_json: Json = False,
+) -> None:
+    """Run one method and write its run folder, result and report."""
+    settings = load_config(config, changes or [])
+    folder = out or Path("runs") / f"{settings.data.source}-{settings.method}-seed{settings.seed}"
+    with TerminalProgress(error_console) as progress:
+        result = experiment.run(settings, folder, resume=resume, observer=progress)
+    _show([result], folder, as_json)
+
+
+@app.command()
+def compare(
+    config: ConfigFile = None,
+    methods: Annotated[
+        str, typer.Option(help="Methods to compare, separated by commas (see `fedbnn methods`).")
+    ] = ",".join(METHODS),
+    seeds: Annotated[str, typer.Option(help="Seeds, separated by commas; default: the configuration's.")] = "",
+    changes: Set = None,
+    out: Annotated[Path | None, typer.Option(help="Folder of the comparison; default runs/DATASET-compare.")] = None,
+    resume: Resume = False,
+    as_json: Json = False,
+) -> None:
+    """Run several methods on the same data, seeds and budget; one table, one report."""
+    settings = load_config(config, changes or [])
+    names = _listed(methods)
+    for name in names:
+        check_method(name)
+    folder = out or Path("runs") / f"{settings.data.source}-compare"
+    numbers = [_seed(text) for text in _listed(seeds)] or [settings.seed]
+    with TerminalProgress(error_console) as progress:
+        results = experiment.compare(settings, names, folder, seeds=numbers, resume=resume, observer=progress)
+    _show(results, folder, as_json)
+
+
+@app.command()
+def report(folder: Annotated[Path, typer.Argument(metavar="DIR", help="A run or comparison folder.")]) -> None:
+    """Write the HTML report of a run or comparison again."""
+    typer.echo(write_report(folder))
+
+
+@app.command()
+def methods(as_json: Json = False) -> None:
+    """List the methods."""
+    _list("method", {name: cls.summary for name, cls in METHODS.items()}, as_json)
+
+
+@app.command()
+def models(as_json: Json = False) -> None:
+    """List the models; your own are 'package.module:factory'."""
+    _list("model", {name: (inspect.getdoc(make) or "").splitlines()[0] for name, make in MODELS.items()}, as_json)
+
+
+@app.command()
+def datasets(as_json: Json = False) -> None:
+    """List the sources of data."""
+    _list("source", SOURCES, as_json)
+
+
+@app.command()
+def config() -> None:
+    """Print the default configuration as commented TOML, to start your own from."""
+    typer.echo(default_toml(), nl=False)
+
+
+def _listed(text: str) -> list[str]:
+    return [part.strip() for part in text.split(",") if part.strip()]
+
+
+def _seed(text: str) -> int:
+    if not text.isdigit():
+        raise UserError(f"--seeds: '{text}' is not a whole number from 0 up")
+    return int(text)
+
+
+def _list(kind: str, entries: dict[str, str], as_json: bool) -> None:
+    if as_json:
+        typer.echo(json.dumps([{kind: name, "summary": text} for name, text in entries.items()], indent=2))
+    else:
+        out_console.print(tables.listing(kind, entries))
+
+
+def _show(results: Sequence[dict[str, Any]], folder: Path, as_json: bool) -> None:
+    if as_json:
+        typer.echo(json.dumps(list(results) if len(results) > 1 else results[0], indent=2))
+    else:
+        out_console.print(tables.comparison(results))
+        out_console.print(f"Report: {escape(str((folder / 'report.html').resolve()))}", soft_wrap=True, highlight=False)
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Entry point: 0 success, 2 the user's mistake, 1 a failure of ours or a client's, 130 stopped by Ctrl-C."""
+    try:
+        code = app(args=arguments, standalone_mode=False)
+        sys.exit(code or 0)
+    except UserError as error:
+        error_console.print(f"error: {escape(str(error))}", style="red", highlight=False, soft_wrap=True)
+        sys.exit(2)
+    except click.ClickException as error:
+        error.show()
+        sys.exit(error.exit_code)
+    except (KeyboardInterrupt, click.Abort):
+        error_console.print("stopped; the same command with --resume goes on after the last finished round")
+        sys.exit(130)
+    except ClientFailure as error:
+        error_console.print(f"error: {escape(str(error))}", style="red", highlight=False, soft_wrap=True)
+        sys.exit(1)
+    except Exception:
+        traceback.print_exc()
+        sys.exit(1)

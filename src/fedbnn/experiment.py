@@ -1,0 +1,146 @@
+"""From a configuration to a finished run folder, or to a comparison of several methods and seeds."""
+
+import os
+from collections.abc import Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from fedbnn.config import Config, EngineSettings
+from fedbnn.data import FederatedData, federate, load_dataset
+from fedbnn.engines import Engine, InProcess, Site, WorkerPool
+from fedbnn.errors import UserError
+from fedbnn.federation import Federation, Round, roster_of
+from fedbnn.report import write_report
+from fedbnn.results import assemble, metric_lines
+from fedbnn.runs import RunFolder, read_json, write_json
+from fedbnn.sites import make_sites
+
+
+class Observer:
+    """Hears how work goes on. This one says nothing; the command line shows a progress bar."""
+
+    def run_started(self, title: str, config: Config, clients: int, round_number: int) -> None:
+        """A run begins, or goes on after this round (-1: from the start)."""
+
+    def client_done(self, activity: str, round_number: int, client: int) -> None:
+        """A client has been updated or evaluated."""
+
+    def round_done(self, record: Round) -> None:
+        """A round is finished and on disk."""
+
+    def run_finished(self, result: dict[str, Any]) -> None:
+        """A run is finished."""
+
+    def note(self, text: str) -> None:
+        """Something the user should know."""
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """Data loaded and dealt, every architecture tried, every method's demands met: nothing is written yet."""
+
+    data: FederatedData
+    sites: Sequence[Site]
+
+    @classmethod
+    def of(cls, config: Config, methods: Sequence[str]) -> "Prepared":
+        data = federate(load_dataset(config.data), config.data, config.partition, config.seed)
+        split = config.evaluation.split
+        sites = make_sites(data, config.models, config.training, seed=config.seed, split=split)
+        for name in methods:
+            config.with_method(name).chosen().server_init(roster_of(sites))
+        return cls(data, sites)
+
+
+def make_engine(settings: EngineSettings) -> Engine:
+    """The engine of these settings; a pool lives until it is closed and serves any number of runs."""
+    if settings.debug:
+        return InProcess()
+    return WorkerPool(settings.workers or _cores())
+
+
+def _cores() -> int:
+    """Cores this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def run(config: Config, out: Path, *, resume: bool = False, observer: Observer | None = None) -> dict[str, Any]:
+    """Run one configuration into the folder `out`; its result. The folder also gets a report."""
+    prepared = Prepared.of(config, [config.method])
+    folder = RunFolder.open(out, config.to_json(), prepared.data.manifest(), resume=resume)
+    with closing(make_engine(config.engine)) as engine:
+        result = _run(config, prepared, folder, engine, config.method, observer or Observer())
+    write_report(out)
+    return result
+
+
+def compare(
+    config: Config,
+    methods: Sequence[str],
+    out: Path,
+    *,
+    seeds: Sequence[int] = (0,),
+    resume: bool = False,
+    observer: Observer | None = None,
+) -> list[dict[str, Any]]:
+    """Run several methods on identical partitions, seeds and budgets in one pool of workers; all their results."""
+    if out.exists() and not out.is_dir():
+        raise UserError(f"{out} is a file; choose another --out")
+    configs = [[config.with_method(name, seed) for name in methods] for seed in seeds]
+    prepared = [Prepared.of(row[0], methods) for row in configs]
+    jobs = [
+        (one, ready, RunFolder.open(folder, one.to_json(), ready.data.manifest(), resume=resume))
+        for row, ready in zip(configs, prepared, strict=True)
+        for one in row
+        for folder in [out / f"{one.method}-seed{one.seed}"]
+    ]
+    runs = [{"method": one.method, "seed": one.seed, "folder": folder.path.name} for one, _, folder in jobs]
+    write_json(out / "comparison.json", {"runs": runs})
+    results = []
+    with closing(make_engine(config.engine)) as engine:
+        for number, (one, ready, folder) in enumerate(jobs, 1):
+            title = f"{one.method} ({number} of {len(jobs)})" + (f", seed {one.seed}" if len(seeds) > 1 else "")
+            results.append(_run(one, ready, folder, engine, title, observer or Observer()))
+    for _, _, folder in jobs:
+        write_report(folder.path)
+    write_report(out)
+    return results
+
+
+def _run(
+    config: Config, prepared: Prepared, folder: RunFolder, engine: Engine, title: str, observer: Observer
+) -> dict[str, Any]:
+    """Run, or go on with, one configuration; what a finished folder already says is not worked out again."""
+    if folder.finished:
+        done: dict[str, Any] = read_json(folder.path / "result.json")
+        observer.note(f"{folder.path} is finished already; its result is shown (delete the folder to run it again)")
+        return done
+    sites = prepared.sites
+    federation = Federation(config.chosen(), sites, seed=config.seed, participation=config.participation, engine=engine)
+    seconds = 0.0
+    if checkpoint := folder.latest_checkpoint():
+        for problem in checkpoint.problems:
+            observer.note(f"{problem}; going on from round {checkpoint.round_number} instead")
+        federation.load(checkpoint.folder, checkpoint.round_number)
+        seconds = checkpoint.seconds
+    folder.forget_after(federation.round_number)
+    observer.run_started(title, config, len(sites), federation.round_number)
+    while federation.round_number < config.rounds:
+        number = federation.round_number + 1
+        last = number == config.rounds
+        scored = number % config.evaluation.every == 0 or last
+        record = federation.step(evaluate=scored, listener=observer.client_done)
+        seconds += record.seconds
+        folder.append(metric_lines(record, sites))
+        if number % config.checkpoint_every == 0 or last:
+            folder.save_checkpoint(number, seconds, federation.save)
+        for client, turn in record.turns.items():
+            if turn.rejected:
+                observer.note(f"round {number}: the reply of client {client} was not let in: {turn.rejected}")
+        observer.round_done(record)
+    result = assemble(config, prepared.data, sites, folder.metrics(), federation.evaluate(), seconds)
+    write_json(folder.path / "result.json", result)
+    observer.run_finished(result)
+    return result

@@ -1,0 +1,124 @@
+"""From what a run wrote down to its result: one value per score, per-client lists, and the curve over rounds.
+
+Accuracy, NLL and Brier score are means over clients. ECE and MCE are computed on the pooled reliability bins of all
+clients: a bin needs many predictions to say anything, and one client's few test records leave most bins nearly empty.
+"""
+
+from collections.abc import Mapping, Sequence
+from functools import reduce
+from operator import add
+from typing import Any
+
+import fedbnn
+from fedbnn.config import Config
+from fedbnn.data import FederatedData
+from fedbnn.engines import Site
+from fedbnn.evaluation import SCORES, Evaluation
+from fedbnn.federation import Round
+from fedbnn.metrics import ReliabilityBins
+
+POOLED = ("ece", "mce")
+
+
+def mean(values: Sequence[float]) -> float:
+    return sum(values) / len(values)
+
+
+def metric_lines(record: Round, sites: Sequence[Site]) -> list[dict[str, Any]]:
+    """A line for every client that took part or was scored in this round."""
+    lines = []
+    for site in sites:
+        client = site.client.index
+        line: dict[str, Any] = {"round": record.number, "client": client, "name": site.client.name}
+        if client in record.turns:
+            turn = record.turns[client]
+            line |= {
+                "bytes_up": turn.bytes_up,
+                "bytes_down": turn.bytes_down,
+                "seconds": turn.seconds,
+                **turn.info,
+            }
+            if turn.rejected:
+                line["rejected"] = turn.rejected
+        if client in record.scores:
+            evaluation = record.scores[client]
+            line |= evaluation.scores | {"reliability": evaluation.reliability.to_dict()}
+        if len(line) > 3:
+            line["elapsed"] = record.seconds
+            lines.append(line)
+    return lines
+
+
+def curve(lines: Sequence[Mapping[str, Any]]) -> dict[str, list[float]]:
+    """Scores of each evaluated round; `seconds` is the wall time up to and including it."""
+    elapsed: dict[int, float] = {}
+    scored: dict[int, list[Mapping[str, Any]]] = {}
+    for line in lines:
+        elapsed[line["round"]] = line["elapsed"]
+        if "nll" in line:
+            scored.setdefault(line["round"], []).append(line)
+    result: dict[str, list[float]] = {name: [] for name in ("round", *SCORES, "seconds")}
+    for number, clients in sorted(scored.items()):
+        bins: ReliabilityBins = reduce(add, (ReliabilityBins.from_dict(line["reliability"]) for line in clients))
+        result["round"].append(number)
+        result["seconds"].append(sum(seconds for r, seconds in elapsed.items() if r <= number))
+        for name in SCORES:
+            pooled = name in POOLED
+            result[name].append(getattr(bins, name) if pooled else mean([line[name] for line in clients]))
+    return result
+
+
+def assemble(
+    config: Config,
+    data: FederatedData,
+    sites: Sequence[Site],
+    lines: Sequence[Mapping[str, Any]],
+    final: Mapping[int, Evaluation],
+    seconds: float,
+) -> dict[str, Any]:
+    """The contents of result.json."""
+    bins: ReliabilityBins = reduce(add, (e.reliability for e in final.values()))
+    by_client: dict[int, list[Mapping[str, Any]]] = {site.client.index: [] for site in sites}
+    for line in lines:
+        if "bytes_up" in line:
+            by_client[line["client"]].append(line)
+    turns = list(by_client.values())
+    # Round 0 sends nothing down and is no exchange yet; a client that never took part after it counts with zero.
+    up, down = (
+        [mean([t[name] for t in client if t["round"] > 0] or [0]) for client in turns]
+        for name in ("bytes_up", "bytes_down")
+    )
+    lists = {name: [final[site.client.index].scores[name] for site in sites] for name in SCORES}
+    headline = {name: getattr(bins, name) if name in POOLED else mean(lists[name]) for name in SCORES}
+    return {
+        "fedbnn_version": fedbnn.__version__,
+        "method": config.method,
+        "seed": config.seed,
+        "rounds": config.rounds,
+        "clients": len(sites),
+        "dataset": data.dataset.name,
+        "class_names": list(data.dataset.class_names),
+        "alignment_points": len(data.alignment_indices),
+        "split": config.evaluation.split,
+        **headline,
+        "bytes_up_per_client_round": mean(up),
+        "bytes_down_per_client_round": mean(down),
+        "seconds": seconds,
+        "per_client": {
+            "name": [site.client.name for site in sites],
+            "model": [site.client.model.name for site in sites],
+            "weights": [site.client.network.size for site in sites],
+            "records": [len(site.client.train) for site in sites],
+            "classes": [data.own_classes(site.client.index).tolist() for site in sites],
+            **lists,
+            "bytes_up": up,
+            "bytes_down": down,
+            "seconds": [sum(t["seconds"] for t in client) for client in turns],
+        },
+        "curve": curve(lines),
+        "reliability": bins.to_dict(),
+        "uncertainty": {
+            "total": reduce(add, (e.total for e in final.values())).to_dict(),
+            "epistemic": reduce(add, (e.epistemic for e in final.values())).to_dict(),
+        },
+    }
