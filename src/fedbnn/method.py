@@ -5,12 +5,14 @@ on the server's; a state is a frozen dataclass of tensors, so it can be saved, l
 Randomness comes in as a `Stream`. Diagnostics are returned beside the state, never hidden in it.
 """
 
+import json
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
-from functools import cached_property
+from dataclasses import asdict, dataclass, fields
+from functools import lru_cache
 from typing import Any, ClassVar, Generic, NamedTuple, TypeVar
 
+from pydantic import TypeAdapter
 from torch import Tensor
 
 from fedbnn.bayes import Prediction
@@ -48,12 +50,24 @@ class Client:
     training: TrainingSettings
     seed: int
 
-    @cached_property
+    @property
     def network(self) -> FlatNetwork:
-        """The client's architecture. Scratch space: whoever uses it first writes the weights it wants."""
+        """The client's architecture. Scratch space, shared by all clients of this process with the same model:
+        whoever uses it first writes the weights it wants.
+        """
+        return _scratch(json.dumps(asdict(self.model)), tuple(self.train.x.shape[1:]), self.classes, self.seed)
+
+    def initial_weights(self) -> Tensor:
+        """Weights as the model's own initialisation draws them for this client."""
         shape = tuple(self.train.x.shape[1:])
-        stream = Stream((self.seed, "model", self.index))
-        return FlatNetwork(lambda: build(self.model, shape, self.classes), stream.seed)
+        seed = Stream((self.seed, "model", self.index)).seed
+        return FlatNetwork(lambda: build(self.model, shape, self.classes), seed).weights
+
+
+@lru_cache(maxsize=16)
+def _scratch(model: str, shape: tuple[int, ...], classes: int, seed: int) -> FlatNetwork:
+    settings = TypeAdapter(ModelSettings).validate_json(model)
+    return FlatNetwork(lambda: build(settings, shape, classes), Stream((seed, "scratch")).seed)
 
 
 @dataclass(frozen=True)

@@ -9,6 +9,7 @@ from collections.abc import Callable
 
 import torch
 from torch import Tensor, nn
+from torch.utils.flop_counter import FlopCounterMode
 
 from fedbnn.errors import UserError
 
@@ -59,24 +60,24 @@ class FlatNetwork:
             parameter.data = view
             parameter.grad = view_of(self.gradient, offset, parameter.shape)
             offset += parameter.numel()
-        self.initial = self.weights.clone()
 
     def __call__(self, x: Tensor) -> Tensor:
         logits: Tensor = self.module(x)
         return logits
 
 
-def check_output_width(network: FlatNetwork, input_shape: tuple[int, ...], classes: int, name: str) -> None:
-    """One forward pass of one record: the model must give one logit per class."""
+def probe(network: FlatNetwork, input_shape: tuple[int, ...], classes: int, name: str) -> int:
+    """Pass one record through: the model must give one logit per class. Returns the operations it took."""
     network.module.eval()
     try:
-        with torch.inference_mode():
+        with torch.inference_mode(), FlopCounterMode(display=False) as counter:
             shape = tuple(network(torch.zeros(1, *input_shape)).shape)
     except RuntimeError as error:
         reason = str(error).splitlines()[0]
-        raise UserError(f"model {name!r} cannot take records of shape {input_shape}: {reason}") from error
+        raise UserError(f"model '{name}' cannot take records of shape {input_shape}: {reason}") from error
     if shape != (1, classes):
         raise UserError(
-            f"model {name!r} gives outputs of shape {shape[1:]} for a record, but the data has {classes} classes: "
+            f"model '{name}' gives outputs of shape {shape[1:]} for a record, but the data has {classes} classes: "
             f"its last layer must have {classes} outputs"
         )
+    return int(counter.get_total_flops())

@@ -107,7 +107,7 @@ def assemble(
         "per_client": {
             "name": [site.client.name for site in sites],
             "model": [site.client.model.name for site in sites],
-            "weights": [site.client.network.size for site in sites],
+            "weights": [site.weights for site in sites],
             "records": [len(site.client.train) for site in sites],
             "classes": [data.own_classes(site.client.index).tolist() for site in sites],
             **lists,

@@ -10,7 +10,7 @@ from fedbnn.engines import Site
 from fedbnn.errors import UserError
 from fedbnn.method import Client
 from fedbnn.models import ModelSettings, assign
-from fedbnn.network import check_output_width
+from fedbnn.network import probe
 from fedbnn.training import Records, TrainingSettings, channels_last
 
 
@@ -27,7 +27,7 @@ def make_sites(
     alignment = channels_last(torch.from_numpy(data.alignment()))
     x, y, _ = data.evaluation(split)
     evaluation = Records(channels_last(torch.from_numpy(x)), torch.from_numpy(y))
-    checked: list[ModelSettings] = []
+    measured: list[tuple[ModelSettings, int, int]] = []
     sites = []
     for index, model in enumerate(assign(settings, data.n_clients)):
         own_x, own_y = data.client_arrays(index)
@@ -45,8 +45,9 @@ def make_sites(
             training=training or TrainingSettings(),
             seed=seed,
         )
-        if model not in checked:
-            check_output_width(client.network, data.dataset.input_shape, data.dataset.classes, model.name)
-            checked.append(model)
-        sites.append(Site(client, evaluation, own))
+        if all(model != known for known, _, _ in measured):
+            operations = probe(client.network, data.dataset.input_shape, data.dataset.classes, model.name)
+            measured.append((model, client.network.size, operations))
+        size, operations = next((n, ops) for known, n, ops in measured if known == model)
+        sites.append(Site(client, evaluation, own, size, operations))
     return sites

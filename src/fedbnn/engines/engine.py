@@ -16,11 +16,20 @@ from fedbnn.training import Records
 
 @dataclass(frozen=True)
 class Site:
-    """A client together with the records it is scored on; `own` marks those of its own classes."""
+    """A client together with the records it is scored on.
+
+    Attributes:
+        own: marks the evaluation records of the client's own classes.
+        weights: how many weights its model has.
+        operations: floating-point operations of its model for one record.
+
+    """
 
     client: Client
     evaluation: Records
     own: Tensor
+    weights: int
+    operations: int
 
 
 @dataclass(frozen=True)

@@ -37,6 +37,8 @@ def write(path: Path, sites: Sequence[Site]) -> None:
                 "name": client.name,
                 "classes": client.classes,
                 "seed": client.seed,
+                "weights": site.weights,
+                "operations": site.operations,
                 "model": asdict(client.model),
                 "training": asdict(client.training),
             }
@@ -64,5 +66,6 @@ def read(path: Path, clients: Collection[int]) -> list[Site]:
                 training=TypeAdapter(TrainingSettings).validate_json(json.dumps(entry["training"])),
                 seed=entry["seed"],
             )
-            sites.append(Site(client, evaluation, file.get_tensor(f"{index}.own").clone()))
+            own = file.get_tensor(f"{index}.own").clone()
+            sites.append(Site(client, evaluation, own, entry["weights"], entry["operations"]))
     return sites

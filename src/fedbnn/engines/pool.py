@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import IO, Any, cast
 
 from torch import Tensor
-from torch.utils.flop_counter import FlopCounterMode
 
 from fedbnn.bayes import Prediction
 from fedbnn.engines import frames, handover
@@ -23,7 +22,7 @@ from fedbnn.engines.engine import ClientFailure, Reply, Site
 from fedbnn.errors import UserError
 from fedbnn.evaluation import Evaluation
 from fedbnn.message import Message
-from fedbnn.method import Client, Method
+from fedbnn.method import Method
 
 # Fresh pages for every large activation cost up to a tenth of a training step; let glibc keep them instead.
 _ENVIRONMENT = {
@@ -32,14 +31,12 @@ _ENVIRONMENT = {
     "MALLOC_MMAP_THRESHOLD_": str(1 << 30),
     "MALLOC_TRIM_THRESHOLD_": str(1 << 31),
 }
-_STEP_OVERHEAD = 1e6  # what a training step costs beside its arithmetic, in operations
+_OVERHEAD = 1e5  # what a record costs beside its arithmetic, in operations
 
 
-def cost(client: Client) -> float:
-    """Relative cost of a client's round: arithmetic of a record times records, plus a fixed part per step."""
-    with FlopCounterMode(display=False) as counter:
-        client.network(client.train.x[:1])
-    return float(counter.get_total_flops() + _STEP_OVERHEAD) * (len(client.train) + len(client.alignment))
+def cost(site: Site) -> float:
+    """Relative cost of a client's round: operations of a record times records, plus a fixed part per record."""
+    return float(site.operations + _OVERHEAD) * (len(site.client.train) + len(site.client.alignment))
 
 
 def balanced(costs: Mapping[int, float], workers: int) -> list[list[int]]:
@@ -77,7 +74,7 @@ class WorkerPool:
     def start(self, method: Method[Any, Any], sites: Sequence[Site], seed: int) -> None:
         path = Path(self._folder.name) / "clients.safetensors"
         handover.write(path, sites)
-        self._shares = balanced({site.client.index: cost(site.client) for site in sites}, len(self._processes))
+        self._shares = balanced({site.client.index: cost(site) for site in sites}, len(self._processes))
         cls = type(method)
         header = {
             "request": "start",

@@ -47,7 +47,7 @@ class BayesianTraining:
     client_state = Posterior
 
     def client_init(self, client: Client) -> Posterior:
-        return Posterior(Gaussian.around(client.network.initial, self.initial_rho).theta)
+        return Posterior(Gaussian.around(client.initial_weights(), self.initial_rho).theta)
 
     def alone_prior(self, client: Client) -> Gaussian:
         return Gaussian.isotropic(client.network.size, self.prior_sd)

@@ -76,6 +76,8 @@ class Exchange(Method[S, Uploads]):
             sent = reply.get("weight")
             weight[client] = 1.0 if sent is None else sent[0]
         heard = weight > 0
+        if not bool(heard.any()):
+            return state
         phi_bar = join(phi[heard], weight[heard], self.consensus, self.sharpen)
         return replace(state, phi=phi, weight=weight, phi_bar=phi_bar)
 

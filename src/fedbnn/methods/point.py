@@ -29,7 +29,7 @@ class PointTraining:
     client_state = Point
 
     def client_init(self, client: Client) -> Point:
-        return Point(client.network.initial.clone())
+        return Point(client.initial_weights())
 
     def train(self, weights: Tensor, client: Client, passes: int, rng: Stream) -> tuple[Tensor, float]:
         """`passes` epochs of cross-entropy on the client's own records."""
