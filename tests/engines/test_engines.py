@@ -1,0 +1,148 @@
+"""The same bits from every engine, and clear words when a client or a worker fails."""
+
+import dataclasses
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file
+from torch import nn
+
+from fedbnn.engines import ClientFailure, Engine, InProcess, WorkerPool
+from fedbnn.engines.pool import balanced, cost
+from fedbnn.federation import Federation
+from fedbnn.method import Method
+from fedbnn.methods import FedBNN, Local
+from fedbnn.models import ModelSettings
+from tests.federation_sample import SMALL_METHODS, small_sites
+
+
+@pytest.fixture(scope="module")
+def pools() -> Iterator[dict[str, Engine]]:
+    with closing(WorkerPool(1)) as one, closing(WorkerPool(2)) as two:
+        yield {"in process": InProcess(), "one worker": one, "two workers": two}
+
+
+def dropout(input_shape: tuple[int, ...], classes: int) -> nn.Module:
+    """A model that draws from torch's global generator while it trains, and prints."""
+    print("a model of the user's that talks")
+    return nn.Sequential(nn.Flatten(), nn.Linear(64, 16), nn.ReLU(), nn.Dropout(0.5), nn.Linear(16, classes))
+
+
+class Failing(nn.Module):
+    def __init__(self, classes: int) -> None:
+        super().__init__()
+        self.layer = nn.Linear(64, classes)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        if self.training:
+            raise ValueError("the model does not like being trained")
+        out: torch.Tensor = self.layer(x.flatten(1))
+        return out
+
+
+def failing(input_shape: tuple[int, ...], classes: int) -> nn.Module:
+    return Failing(classes)
+
+
+def outcome(method: Method[Any, Any], engine: Engine, tmp_path: Path, **sample: Any) -> dict[str, Any]:
+    """Everything that can be seen of a run: replies, scores, predictions, and all states on disk."""
+    sites = small_sites(**sample)
+    federation = Federation(method, sites, seed=3, participation=0.6, engine=engine)
+    rounds = federation.run(2)
+    tmp_path.mkdir()
+    federation.save(tmp_path)
+    files = {file.name: load_file(file) for file in sorted(tmp_path.iterdir())}
+    prediction = federation.predict(1, sites[1].evaluation.x[:9])
+    return {
+        "states": {f"{name}.{key}": value for name, file in files.items() for key, value in file.items()},
+        "infos": [{c: dict(t.info) for c, t in r.turns.items()} for r in rounds],
+        "bytes": [{c: (t.bytes_up, t.bytes_down) for c, t in r.turns.items()} for r in rounds],
+        "scores": [{c: e.to_dict() for c, e in r.scores.items()} for r in rounds],
+        "prediction": torch.cat([prediction.probs, prediction.logits], 1),
+    }
+
+
+def assert_same(one: dict[str, Any], other: dict[str, Any]) -> None:
+    assert one["states"].keys() == other["states"].keys()
+    for name, tensor in one["states"].items():
+        assert torch.equal(tensor, other["states"][name]), name
+    assert torch.equal(one["prediction"], other["prediction"])
+    for key in ("infos", "bytes", "scores"):
+        assert one[key] == other[key]
+
+
+@pytest.mark.parametrize("method", SMALL_METHODS, ids=lambda m: f"{m.name}-{getattr(m, 'consensus', '')}")
+def test_every_engine_gives_the_same_bits(method: Method[Any, Any], pools: dict[str, Engine], tmp_path: Path) -> None:
+    reference, *others = (outcome(method, engine, tmp_path / name) for name, engine in pools.items())
+    for other in others:
+        assert_same(reference, other)
+
+
+def test_a_users_model_with_dropout_is_deterministic_too(pools: dict[str, Engine], tmp_path: Path) -> None:
+    sample = {"models": (f"{__name__}:dropout",)}
+    reference, *others = (outcome(FedBNN(prior_steps=2), e, tmp_path / n, **sample) for n, e in pools.items())
+    for other in others:
+        assert_same(reference, other)
+
+
+@pytest.mark.parametrize("name", ["in process", "two workers"])
+def test_saved_and_loaded_federations_go_on_with_the_same_bits(
+    name: str, pools: dict[str, Engine], tmp_path: Path
+) -> None:
+    method, sites = FedBNN(prior_steps=2, mc_samples=2), small_sites()
+    straight = Federation(method, sites, seed=1, participation=0.5, engine=InProcess())
+    expected = straight.run(3)[-1]
+    first = Federation(method, sites, seed=1, participation=0.5, engine=pools[name])
+    first.run(1)
+    first.save(tmp_path)
+    second = Federation(method, sites, seed=1, participation=0.5, engine=pools[name])
+    second.load(tmp_path, 1)
+    found = second.run(3)[-1]
+    assert found.number == expected.number == 3
+    assert {c: e.to_dict() for c, e in found.scores.items()} == {c: e.to_dict() for c, e in expected.scores.items()}
+
+
+@pytest.mark.parametrize("name", ["in process", "two workers"])
+def test_a_failing_client_is_named_with_its_traceback(name: str, pools: dict[str, Engine]) -> None:
+    sites = small_sites(3, models=("mlp",))
+    broken = dataclasses.replace(sites[1].client, model=ModelSettings(f"{__name__}:failing"))
+    sites[1] = dataclasses.replace(sites[1], client=broken)
+    engine = InProcess() if name == "in process" else WorkerPool(2)
+    with closing(engine):
+        federation = Federation(Local(), sites, engine=engine)
+        with pytest.raises(ClientFailure, match=r"client 1 \('client-1'\) failed") as caught:
+            federation.run(1)
+    assert "the model does not like being trained" in str(caught.value)
+    assert "Traceback" in str(caught.value)
+    assert "forward" in str(caught.value)
+
+
+def test_a_worker_that_is_killed_is_reported_not_waited_for() -> None:
+    sites = small_sites(2, models=("mlp",))
+    with closing(WorkerPool(2)) as pool:
+        federation = Federation(Local(), sites, engine=pool)
+        pool._processes[1].kill()
+        with pytest.raises(ClientFailure, match=r"worker process 1 with clients \[\d\] ended with code -9"):
+            federation.run(1)
+
+
+def test_closing_ends_all_worker_processes() -> None:
+    pool = WorkerPool(2)
+    pool.close()
+    assert all(process.poll() is not None for process in pool._processes)
+
+
+def test_work_is_spread_evenly_and_completely() -> None:
+    costs = {0: 5.0, 1: 4.0, 2: 3.0, 3: 3.0, 4: 1.0}
+    shares = balanced(costs, 2)
+    assert sorted(client for share in shares for client in share) == list(costs)
+    assert {sum(costs[c] for c in share) for share in shares} == {8.0}
+
+
+def test_a_larger_model_costs_more() -> None:
+    small, large = (small_sites(1, models=(name,))[0] for name in ("mlp", "cnn3"))
+    assert cost(small) < cost(large)

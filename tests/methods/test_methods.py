@@ -1,0 +1,197 @@
+"""Identities between methods, and what each half of the contract may and may not do."""
+
+import dataclasses
+from typing import Any
+
+import pytest
+import torch
+
+from fedbnn.bayes import average
+from fedbnn.errors import UserError
+from fedbnn.federation import Federation, roster_of
+from fedbnn.message import Message
+from fedbnn.method import Client, Method, State
+from fedbnn.methods import METHODS, FedBNN, FedMD, Local, LocalBNN
+from fedbnn.methods.fedbnn import FedBNN as FedBNNModule
+from fedbnn.randomness import Stream
+from tests.federation_sample import SMALL_METHODS, small_sites
+
+RNG = Stream((0, "test"))
+
+
+def client(**changes: Any) -> Client:
+    return dataclasses.replace(small_sites(1, models=("mlp",))[0].client, **changes)
+
+
+def same(one: State, other: State) -> bool:
+    a, b = one.tensors(), other.tensors()
+    return a.keys() == b.keys() and all(torch.equal(a[name], b[name]) for name in a)
+
+
+@pytest.mark.parametrize(("federated", "alone"), [(FedBNN(), LocalBNN()), (FedMD(), Local())])
+def test_the_warm_up_is_training_alone_bit_for_bit(federated: Method[Any, Any], alone: Method[Any, Any]) -> None:
+    site = client()
+    one = federated.client_update(federated.client_init(site), site, Message(), 0, RNG)
+    other = alone.client_update(alone.client_init(site), site, Message(), 0, RNG)
+    assert same(one.state, other.state)
+
+
+def test_fedmd_without_digestion_is_local_training_bit_for_bit() -> None:
+    sites = small_sites(3)
+    fedmd, local = Federation(FedMD(digest_steps=0), sites), Federation(Local(), sites)
+    for one, other in zip(fedmd.run(2), local.run(2), strict=True):
+        assert {c: e.scores for c, e in one.scores.items()} == {c: e.scores for c, e in other.scores.items()}
+
+
+@pytest.mark.parametrize("method", [FedBNN(gamma=0.0, prior_steps=5), FedMD(gamma=0.0, digest_steps=5)])
+def test_with_gamma_zero_the_consensus_has_no_influence(method: Method[Any, Any]) -> None:
+    site = client()
+    state = method.client_init(site)
+    shape = (len(site.alignment), site.classes)
+    results = [
+        method.client_update(state, site, Message({"phi_bar": torch.full(shape, value)}), 1, RNG).state
+        for value in (-3.0, 4.0)
+    ]
+    assert same(*results)
+
+
+@pytest.mark.parametrize("method", [FedBNN(prior_steps=5), FedMD(digest_steps=5)])
+def test_with_gamma_above_zero_the_consensus_has_influence(method: Method[Any, Any]) -> None:
+    site = client()
+    state = method.client_init(site)
+    shape = (len(site.alignment), site.classes)
+    consensus = [torch.zeros(shape), torch.eye(10)[torch.arange(shape[0]) % 10] * 5]
+    one, other = (method.client_update(state, site, Message({"phi_bar": c}), 1, RNG).state for c in consensus)
+    assert not same(one, other)
+
+
+def test_a_class_never_seen_is_learned_through_the_consensus() -> None:
+    """What the method is for: the client holds 3 classes; the consensus knows all ten."""
+    site = dataclasses.replace(small_sites(1, models=("mlp",))[0].client)
+    full = small_sites(1, models=("mlp",))[0]
+    truth = torch.cdist(site.alignment.flatten(1), full.evaluation.x.flatten(1)).argmin(1)
+    phi_bar = torch.eye(10)[full.evaluation.y[truth]] * 8
+    method = FedBNN(prior_steps=150)
+    alone = method.client_update(method.client_init(site), site, Message(), 0, RNG).state
+    taught = method.client_update(alone, site, Message({"phi_bar": phi_bar}), 1, RNG).state
+    unseen = ~full.own
+    scores = [
+        (method.predict(state, site, full.evaluation.x, RNG).labels == full.evaluation.y)[unseen].float().mean()
+        for state in (alone, taught)
+    ]
+    assert scores[0] < 0.2
+    assert scores[1] > 0.4
+
+
+def test_a_strong_anchor_keeps_the_posterior_at_the_prior() -> None:
+    site = client()
+    state = FedBNN().client_init(site)
+    phi_bar = torch.zeros(len(site.alignment), site.classes)
+    kl = [
+        FedBNN(kl_weight=weight, prior_steps=1, prior_sd_floor=0.01)
+        .client_update(state, dataclasses.replace(site), Message({"phi_bar": phi_bar}), 0, RNG)
+        .info["kl"]
+        for weight in (0.0, 1000.0)
+    ]
+    assert kl[1] < kl[0]
+
+
+def test_restart_chooses_where_local_training_begins() -> None:
+    training = dataclasses.replace(small_sites(1)[0].client.training, local_epochs=1)
+    site = client(training=training)
+    state = FedBNN().client_init(site)
+    message = Message({"phi_bar": torch.eye(10)[torch.arange(len(site.alignment)) % 10] * 5})
+    means = [
+        FedBNNModule(restart=where, learning_rate=1e-12, prior_learning_rate=0.01)
+        .client_update(state, site, message, 1, RNG)
+        .state.q.mean
+        for where in ("posterior", "prior")
+    ]
+    torch.testing.assert_close(means[0], state.q.mean)
+    assert (means[1] - state.q.mean).abs().max() > 0.05
+
+
+@pytest.mark.parametrize("method", SMALL_METHODS)
+def test_client_update_is_pure_and_deterministic(method: Method[Any, Any]) -> None:
+    site = client()
+    state = method.client_init(site)
+    before = {name: tensor.clone() for name, tensor in state.tensors().items()}
+    first = method.client_update(state, site, Message(), 0, RNG)
+    torch.rand(1)  # another draw from the global generator must not matter
+    site.network.weights.normal_()  # nor what lies in the scratch network
+    second = method.client_update(state, site, Message(), 0, RNG)
+    assert all(torch.equal(before[name], tensor) for name, tensor in state.tensors().items())
+    assert same(first.state, second.state)
+    assert first.message.arrays.keys() == second.message.arrays.keys()
+    assert all(torch.equal(first.message.arrays[n], second.message.arrays[n]) for n in first.message.arrays)
+
+
+@pytest.mark.parametrize("method", SMALL_METHODS)
+def test_what_is_sent_is_what_was_agreed_and_never_weights(method: Method[Any, Any]) -> None:
+    sites = small_sites(3)
+    roster = roster_of(sites)
+    for site in sites:
+        sent = method.client_update(method.client_init(site.client), site.client, Message(), 0, RNG).message
+        agreed = method.agreed(roster, site.client.index)
+        assert {name: tuple(array.shape) for name, array in sent.arrays.items()} == dict(agreed)
+        assert sent.nbytes <= len(site.client.alignment) * site.client.classes * 4 + 4
+
+
+def test_upload_is_the_mean_over_weight_draws_of_the_final_posterior() -> None:
+    site, method = client(), FedBNN(mc_samples=4)
+    update = method.client_update(method.client_init(site), site, Message(), 0, RNG)
+    again = method.predict(update.state, site, site.alignment, RNG.child("upload"))
+    assert torch.equal(update.message.arrays["phi"], again.logits)
+
+
+def test_absentees_last_upload_is_reused_and_strangers_do_not_count() -> None:
+    method, roster = FedBNN(), roster_of(small_sites(3))
+    shape = (len(roster.alignment), roster.classes)
+    sent = {c: Message({"phi": torch.full(shape, float(c + 1))}) for c in range(3)}
+    state = method.server_update(method.server_init(roster), {0: sent[0], 1: sent[1]})
+    assert state.phi_bar is not None
+    assert state.phi_bar.eq(1.5).all()
+    state = method.server_update(state, {1: Message({"phi": torch.full(shape, 5.0)})})
+    assert state.phi_bar is not None
+    assert state.phi_bar.eq(3.0).all()
+
+
+def test_weights_by_data_and_by_compute() -> None:
+    sites = small_sites(2, models=("mlp", "cnn3"))
+    for kind, sizes in (
+        ("data", [len(site.client.train) for site in sites]),
+        ("compute", [site.client.network.size for site in sites]),
+    ):
+        method = FedMD(weights=kind, digest_steps=1)  # type: ignore[arg-type]
+        replies = {
+            i: method.client_update(method.client_init(s.client), s.client, Message(), 0, RNG).message
+            for i, s in enumerate(sites)
+        }
+        state = method.server_update(method.server_init(roster_of(sites)), replies)
+        expected = sum(size * replies[i].arrays["phi"] for i, size in enumerate(sizes)) / sum(sizes)
+        assert isinstance(expected, torch.Tensor)
+        torch.testing.assert_close(state.phi_bar, expected)
+
+
+def test_exchange_without_an_alignment_set_is_refused() -> None:
+    roster = dataclasses.replace(roster_of(small_sites(2)), alignment=torch.zeros(0, 1, 8, 8))
+    with pytest.raises(UserError, match=r"data\.alignment must be at least 1"):
+        FedBNN().server_init(roster)
+    Local().server_init(roster)
+
+
+@pytest.mark.parametrize("cls", METHODS.values())
+def test_states_survive_being_taken_apart(cls: type[Method[Any, Any]]) -> None:
+    method, sites = cls(), small_sites(1)
+    for kind, state in (
+        (cls.client_state, method.client_init(sites[0].client)),
+        (cls.server_state, method.server_init(roster_of(sites))),
+    ):
+        assert same(kind(**state.tensors()), state)
+
+
+def test_point_prediction_is_the_network_itself() -> None:
+    site = client()
+    state = Local().client_init(site)
+    p = Local().predict(state, site, site.train.x, RNG)
+    assert torch.equal(p.probs, average(site.network, iter([state.weights]), site.train.x).probs)
