@@ -1,0 +1,1 @@
+"""The charts of the page, one file each; all return inline SVG."""

@@ -1,0 +1,140 @@
+"""From a folder on disk to runs in memory, or one line that says which file is wrong and what to do."""
+
+import json
+from dataclasses import dataclass
+from functools import reduce
+from operator import add
+from pathlib import Path, PureWindowsPath
+from typing import Any, TypeVar
+
+from pydantic import BaseModel, ValidationError
+
+from fedbnn.errors import UserError
+from fedbnn.metrics import ReliabilityBins, UncertaintyHistogram
+from fedbnn.report.schema import Comparison, Result
+
+UNFINISHED = "the run is not finished; continue it with --resume"
+BROKEN = "repeat the run to write it anew"
+
+Model = TypeVar("Model", bound=BaseModel)
+
+
+@dataclass(frozen=True)
+class Run:
+    """A finished run: its configuration as written and its checked result."""
+
+    config: dict[str, Any]
+    result: Result
+
+
+@dataclass(frozen=True)
+class Group:
+    """The runs of one method, which differ in their seed."""
+
+    method: str
+    runs: tuple[Run, ...]
+
+    @property
+    def results(self) -> tuple[Result, ...]:
+        return tuple(run.result for run in self.runs)
+
+    @property
+    def reliability(self) -> ReliabilityBins:
+        return reduce(add, (result.reliability for result in self.results))
+
+    @property
+    def total_uncertainty(self) -> UncertaintyHistogram:
+        return reduce(add, (result.uncertainty.total for result in self.results))
+
+    @property
+    def epistemic_uncertainty(self) -> UncertaintyHistogram:
+        return reduce(add, (result.uncertainty.epistemic for result in self.results))
+
+
+@dataclass(frozen=True)
+class Study:
+    """What a page is about: one run, or several to be compared."""
+
+    comparison: bool
+    groups: tuple[Group, ...]
+
+    @property
+    def runs(self) -> tuple[Run, ...]:
+        return tuple(run for group in self.groups for run in group.runs)
+
+
+def load(folder: Path) -> Study:
+    """The run or the comparison in `folder`; a comparison where it could be both."""
+    if not folder.is_dir():
+        raise UserError(f"no folder {folder}: give the folder of a run or of a comparison")
+    if (folder / "comparison.json").exists():
+        return _load_comparison(folder)
+    if not (folder / "result.json").exists() and not (folder / "config.json").exists():
+        raise UserError(f"no result.json or comparison.json in {folder}: give the folder of a run")
+    run = _load_run(folder)
+    return Study(comparison=False, groups=(Group(run.result.method, (run,)),))
+
+
+def _load_comparison(folder: Path) -> Study:
+    path = folder / "comparison.json"
+    listing = _checked(Comparison, path)
+    runs: dict[str, list[Run]] = {}
+    for entry in listing.runs:
+        runs.setdefault(entry.method, []).append(_load_run(_inside(folder, entry.folder, path)))
+    study = Study(comparison=True, groups=tuple(Group(name, tuple(of)) for name, of in runs.items()))
+    for group in study.groups:
+        try:
+            _ = group.reliability, group.total_uncertainty, group.epistemic_uncertainty
+        except ValueError as error:
+            raise UserError(
+                f"{path}: the runs of {group.method!r} cannot be pooled ({error}); give them different methods"
+            ) from None
+    return study
+
+
+def _load_run(folder: Path) -> Run:
+    if not folder.is_dir():
+        raise UserError(f"no run folder {folder}: repeat the comparison to make it")
+    result = folder / "result.json"
+    if not result.exists():
+        raise UserError(f"no result.json in {folder}: {UNFINISHED}")
+    config = folder / "config.json"
+    if not config.exists():
+        raise UserError(f"no config.json in {folder}: {BROKEN}")
+    settings = _json(config)
+    if not isinstance(settings, dict):
+        raise UserError(f"{config}: must hold a JSON object; {BROKEN}")
+    return Run(settings, _checked(Result, result))
+
+
+def _inside(folder: Path, name: str, listing: Path) -> Path:
+    """The run folder `name`, which must lie below `folder` on any system and through any link."""
+    foreign = PureWindowsPath(name)
+    climbs = ".." in foreign.parts or foreign.drive or foreign.root or not foreign.parts
+    path = folder / name
+    if climbs or "\0" in name or not path.resolve().is_relative_to(folder.resolve()):
+        raise UserError(f"{listing}: run folder {name!r} must be a path below {folder}, without '..'")
+    return path
+
+
+def _json(path: Path) -> Any:
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except json.JSONDecodeError as error:
+        raise UserError(
+            f"{path} is not valid JSON (line {error.lineno}, column {error.colno}: {error.msg}); {BROKEN}"
+        ) from None
+    except (UnicodeDecodeError, RecursionError):
+        raise UserError(f"{path} is not JSON in UTF-8; {BROKEN}") from None
+    except OSError as error:
+        raise UserError(f"cannot read {path}: {error.strerror}") from None
+
+
+def _checked(model: type[Model], path: Path) -> Model:
+    try:
+        return model.model_validate(_json(path))
+    except ValidationError as error:
+        first = error.errors()[0]
+        field = ".".join(str(part) for part in first["loc"]) or "the whole file"
+        message = " ".join(first["msg"].split())
+        raise UserError(f"{path}: {field}: {message}; {BROKEN}") from None

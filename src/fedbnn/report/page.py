@@ -1,0 +1,243 @@
+"""The page as data for the template: title, headline numbers, sections of charts, tables."""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from jinja2 import Environment, PackageLoader, StrictUndefined, select_autoescape
+from markupsafe import Markup
+
+from fedbnn.report import clients, headline, settings
+from fedbnn.report.axes import span
+from fedbnn.report.charts.clients import architectures, client_accuracy
+from fedbnn.report.charts.curves import learning_curves
+from fedbnn.report.charts.reliability import reliability_diagram
+from fedbnn.report.charts.traffic import traffic_bars
+from fedbnn.report.charts.uncertainty import shares, uncertainty_mirror
+from fedbnn.report.figures import counted, listed, share, show, size
+from fedbnn.report.load import Study
+from fedbnn.report.schema import Result
+from fedbnn.report.series import Series
+from fedbnn.report.svg import printable
+from fedbnn.report.ticks import nice_ticks
+from fedbnn.report.traffic import Traffic, traffic_of
+
+WIDE, NARROW = 440.0, 330.0
+"""Widths of a chart that has half the page and of one among small multiples."""
+
+
+@dataclass(frozen=True)
+class Panel:
+    """A caption over one chart, or over several that belong together."""
+
+    caption: str
+    charts: list[Markup]
+    look: Series | None = None
+
+
+@dataclass(frozen=True)
+class Section:
+    """A heading, one sentence on how to read the charts, and the charts."""
+
+    anchor: str
+    title: str
+    reading: str
+    panels: list[Panel]
+    legend: list[tuple[str, Markup]] = field(default_factory=list)
+
+
+def render(study: Study) -> str:
+    """The whole page as HTML."""
+    environment = Environment(
+        loader=PackageLoader("fedbnn.report", "."),
+        autoescape=select_autoescape(default=True, default_for_string=True),
+        undefined=StrictUndefined,
+        finalize=_printable,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    return environment.get_template("page.html.j2").render(_context(study))
+
+
+def _printable(value: Any) -> Any:
+    return printable(value) if isinstance(value, str) and not isinstance(value, Markup) else value
+
+
+def _context(study: Study) -> dict[str, Any]:
+    first = study.runs[0].result
+    traffic = [traffic_of(group) for group in study.groups]
+    return {
+        "study": study,
+        "title": title(study),
+        "version": first.fedbnn_version,
+        "facts": facts(study),
+        "notes": notes(study),
+        "lead": "" if study.comparison else lead(first),
+        "cards": [] if study.comparison else headline.cards(study.groups[0]),
+        "columns": headline.COLUMNS,
+        "rows": headline.table(study.groups) if study.comparison else [],
+        "seeds": sorted({len(group.runs) for group in study.groups}),
+        "sections": [_curves(study), _clients(study), _reliability(study), _uncertainty(study)],
+        "traffic": traffic,
+        "traffic_chart": traffic_bars(traffic),
+        "traffic_rows": [_traffic_row(of) for of in traffic],
+        "shared": settings.shared(study),
+        "differing": settings.differing(study),
+        "client_columns": clients.COLUMNS,
+        "text_columns": clients.TEXT_COLUMNS,
+        "client_rows": clients.client_rows,
+        "counted": counted,
+    }
+
+
+def title(study: Study) -> str:
+    datasets = listed(list(dict.fromkeys(run.result.dataset for run in study.runs)))
+    methods = [group.method for group in study.groups]
+    what = listed(methods) if len(methods) <= 3 else f"{len(methods)} methods compared"
+    return f"{what} on {datasets}"
+
+
+def facts(study: Study) -> list[str]:
+    """What was run, in a few words each; what is not the same in all runs is left to `notes`."""
+    results = [run.result for run in study.runs]
+    first = results[0]
+    found = [
+        ("clients", counted(first.clients, "client")),
+        ("rounds", counted(first.rounds, "round")),
+        ("alignment_points", counted(first.alignment_points, "alignment point")),
+        ("split", f"scored on the {first.split} split"),
+    ]
+    common = [text for name, text in found if len({getattr(result, name) for result in results}) == 1]
+    seeds = sorted({result.seed for result in results})
+    return [*common, f"seed{'s' if len(seeds) > 1 else ''} {listed([str(seed) for seed in seeds])}"]
+
+
+def notes(study: Study) -> list[str]:
+    """What a reader of a comparison has to know: in which respects the runs are not alike."""
+    found = []
+    names = {
+        "dataset": "data set",
+        "clients": "number of clients",
+        "rounds": "number of rounds",
+        "alignment_points": "number of alignment points",
+        "split": "split that is scored",
+    }
+    for name, words in names.items():
+        by_value: dict[Any, list[str]] = {}
+        for group in study.groups:
+            for result in group.results:
+                by_value.setdefault(getattr(result, name), []).append(group.method)
+        if len(by_value) > 1:
+            parts = [f"{value} ({', '.join(dict.fromkeys(of))})" for value, of in by_value.items()]
+            found.append(f"The runs differ in the {words}: {'; '.join(parts)}.")
+    if len({tuple(sorted(result.seed for result in group.results)) for group in study.groups}) > 1:
+        found.append("The methods were not run with the same seeds.")
+    return found
+
+
+def lead(result: Result) -> str:
+    return (
+        f"After {counted(result.rounds, 'round')} a client's own model is right on "
+        f"{show(result.own_class_accuracy, share)} of the {result.split} records from classes it holds, "
+        f"and on {show(result.all_class_accuracy, share)} of those from all classes."
+    )
+
+
+def _curves(study: Study) -> Section:
+    metrics = (
+        ("own_class_accuracy", "Own-class accuracy", True),
+        ("all_class_accuracy", "All-class accuracy", True),
+        ("nll", "NLL (lower is better)", False),
+        ("ece", "ECE (lower is better)", False),
+    )
+    reading = (
+        "Each line follows the mean over clients from round 0, the warm-up before the first exchange, to the "
+        "last round; vertical axes need not begin at zero."
+    )
+    if any(len(group.runs) > 1 for group in study.groups):
+        reading += " Lines are means over seeds, bands run from the least to the greatest seed."
+    legend = [(group.method, Series(i).swatch()) for i, group in enumerate(study.groups)]
+    return Section(
+        "curves",
+        "Learning curves",
+        reading,
+        [Panel(name, [learning_curves(study.groups, key, name, percent)]) for key, name, percent in metrics],
+        legend if len(legend) > 1 else [],
+    )
+
+
+def _clients(study: Study) -> Section:
+    rows = architectures(study.groups)
+    values = [v for run in study.runs for v in run.result.per_client.own_class_accuracy]
+    ticks = nice_ticks(*span(values, 0.1, 0.0, 1.0), 5)
+    width = _width(study)
+    reading = "Each mark is one client, in the row of its architecture; the upright line is the row's mean."
+    return Section(
+        "architectures",
+        "Clients by architecture",
+        reading,
+        [
+            Panel(
+                group.method if len(study.groups) > 1 else "",
+                [client_accuracy(group, Series(i), rows, ticks, width)],
+                Series(i) if len(study.groups) > 1 else None,
+            )
+            for i, group in enumerate(study.groups)
+        ],
+    )
+
+
+def _reliability(study: Study) -> Section:
+    width = _width(study)
+    reading = (
+        "Bars show how often predictions of a given confidence are right, orange ticks the confidence they "
+        "claimed: a tick above its bar is overconfidence, one below underconfidence. The strip counts predictions. "
+        "Own-class predictions of all clients are pooled, so ECE and MCE need not equal the means over clients."
+    )
+    return Section(
+        "reliability",
+        "Reliability",
+        reading,
+        [
+            Panel(
+                group.method if len(study.groups) > 1 else "",
+                [reliability_diagram(group.reliability, group.method, width)],
+                Series(i) if len(study.groups) > 1 else None,
+            )
+            for i, group in enumerate(study.groups)
+        ],
+    )
+
+
+def _uncertainty(study: Study) -> Section:
+    width = _width(study)
+    reading = (
+        "Right predictions point up and wrong ones down, each as shares of their own kind: a model that knows "
+        "what it does not know has its wrong predictions further to the right. AUROC is the chance that a wrong "
+        "prediction is the more uncertain of a pair; 0.5 is no better than a coin. Epistemic uncertainty is the "
+        "part that more data could remove."
+    )
+    most = [
+        max(float(part.max()) for histogram in kind for part in shares(histogram))
+        for kind in (
+            [group.total_uncertainty for group in study.groups],
+            [group.epistemic_uncertainty for group in study.groups],
+        )
+    ]
+    panels = []
+    for i, group in enumerate(study.groups):
+        total = uncertainty_mirror(group.total_uncertainty, "Total", group.method, most[0], width)
+        epistemic = uncertainty_mirror(group.epistemic_uncertainty, "Epistemic", group.method, most[1], width)
+        if len(study.groups) > 1:
+            panels.append(Panel(group.method, [total, epistemic], Series(i)))
+        else:
+            panels += [Panel("Total", [total]), Panel("Epistemic", [epistemic])]
+    return Section("uncertainty", "Uncertainty of right and wrong predictions", reading, panels)
+
+
+def _width(study: Study) -> float:
+    """Three panels or more stand in three columns, fewer in two."""
+    return NARROW if len(study.groups) > 2 else WIDE
+
+
+def _traffic_row(of: Traffic) -> list[str]:
+    return [of.method, show(of.up, size), show(of.down, size), show(of.weights, size), of.ratio()]
