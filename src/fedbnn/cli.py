@@ -31,8 +31,9 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-out_console = Console()
-error_console = Console(stderr=True)
+INTERRUPTED = 130
+out_console = Console(emoji=False)
+error_console = Console(stderr=True, emoji=False)
 
 ConfigFile = Annotated[
     Path | None,
@@ -138,7 +139,7 @@ def _listed(text: str) -> list[str]:
 
 
 def _seed(text: str) -> int:
-    if not text.isdigit():
+    if not text.isdecimal():
         raise UserError(f"--seeds: '{text}' is not a whole number from 0 up")
     return int(text)
 
@@ -161,8 +162,10 @@ def _show(results: Sequence[dict[str, Any]], folder: Path, as_json: bool) -> Non
 def main(arguments: Sequence[str] | None = None) -> None:
     """Entry point: 0 success, 2 the user's mistake, 1 a failure of ours or a client's, 130 stopped by Ctrl-C."""
     try:
-        code = app(args=arguments, standalone_mode=False)
-        sys.exit(code or 0)
+        code = app(args=arguments, standalone_mode=False) or 0
+        if code == INTERRUPTED:  # what typer makes of Ctrl-C
+            raise KeyboardInterrupt
+        sys.exit(code)
     except UserError as error:
         error_console.print(f"error: {escape(str(error))}", style="red", highlight=False, soft_wrap=True)
         sys.exit(2)
@@ -171,7 +174,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         sys.exit(error.exit_code)
     except (KeyboardInterrupt, click.Abort):
         error_console.print("stopped; the same command with --resume goes on after the last finished round")
-        sys.exit(130)
+        sys.exit(INTERRUPTED)
     except ClientFailure as error:
         error_console.print(f"error: {escape(str(error))}", style="red", highlight=False, soft_wrap=True)
         sys.exit(1)

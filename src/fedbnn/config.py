@@ -156,7 +156,7 @@ def _explain(error: ValidationError) -> str:
     dotted = ".".join(str(part) for part in location)
     if first["type"] in ("unexpected_keyword_argument", "extra_forbidden"):
         known = _fields_at(location[:-1])
-        return f"unknown key '{dotted}'{_nearest(str(location[-1]), known)} (known here: {', '.join(known)})"
+        return f"unknown key {dotted!r}{_nearest(str(location[-1]), known)} (known here: {', '.join(known)})"
     return f"{dotted} = {first['input']!r}: {first['msg']}"
 
 

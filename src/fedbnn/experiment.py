@@ -76,6 +76,16 @@ def run(config: Config, out: Path, *, resume: bool = False, observer: Observer |
     return result
 
 
+def _check_comparison_folder(out: Path) -> None:
+    """Refuse a place that holds something else than a comparison."""
+    if out.exists() and not out.is_dir():
+        raise UserError(f"{out} is a file; choose another --out")
+    if out.exists() and any(out.iterdir()):
+        if not (out / "comparison.json").exists():
+            raise UserError(f"{out} is not empty and holds no comparison: choose another --out")
+        read_json(out / "comparison.json")
+
+
 def compare(
     config: Config,
     methods: Sequence[str],
@@ -86,18 +96,29 @@ def compare(
     observer: Observer | None = None,
 ) -> list[dict[str, Any]]:
     """Run several methods on identical partitions, seeds and budgets in one pool of workers; all their results."""
-    if out.exists() and not out.is_dir():
-        raise UserError(f"{out} is a file; choose another --out")
+    for option, values in (("--methods", methods), ("--seeds", seeds)):
+        if len(set(values)) != len(values) or not values:
+            raise UserError(f"{option}: name at least one, and each only once")
+    _check_comparison_folder(out)
     configs = [[config.with_method(name, seed) for name in methods] for seed in seeds]
     prepared = [Prepared.of(row[0], methods) for row in configs]
-    jobs = [
-        (one, ready, RunFolder.open(folder, one.to_json(), ready.data.manifest(), resume=resume))
+    wanted = [
+        (one, ready, out / f"{one.method}-seed{one.seed}")
         for row, ready in zip(configs, prepared, strict=True)
         for one in row
-        for folder in [out / f"{one.method}-seed{one.seed}"]
     ]
-    runs = [{"method": one.method, "seed": one.seed, "folder": folder.path.name} for one, _, folder in jobs]
+    for one, ready, path in wanted:
+        RunFolder.check(path, one.to_json(), ready.data.manifest(), resume=resume)
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UserError(f"{out} cannot be made: {error.strerror}; choose another --out") from None
+    runs = [{"method": one.method, "seed": one.seed, "folder": path.name} for one, _, path in wanted]
     write_json(out / "comparison.json", {"runs": runs})
+    jobs = [
+        (one, ready, RunFolder.open(path, one.to_json(), ready.data.manifest(), resume=resume))
+        for one, ready, path in wanted
+    ]
     results = []
     with closing(make_engine(config.engine)) as engine:
         for number, (one, ready, folder) in enumerate(jobs, 1):

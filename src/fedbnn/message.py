@@ -38,7 +38,7 @@ class Message:
     def from_bytes(cls, data: bytes) -> "Message":
         try:
             return cls(load(data))
-        except SafetensorError as error:
+        except (SafetensorError, KeyError) as error:
             raise BadMessage(f"not a message: {error}") from error
 
 

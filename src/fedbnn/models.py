@@ -102,7 +102,7 @@ def find_factory(name: str) -> Factory:
         )
     try:
         factory = getattr(importlib.import_module(module_name), attribute)
-    except (ImportError, AttributeError) as error:
+    except (ImportError, AttributeError, ValueError, TypeError) as error:
         raise UserError(f"model '{name}' cannot be imported: {error}") from error
     if not callable(factory):
         raise UserError(f"model '{name}' is a {type(factory).__name__}, not a function that makes a module")
@@ -114,11 +114,19 @@ def build(model: ModelSettings, input_shape: tuple[int, ...], classes: int) -> n
     """The module of these settings for records of this shape and this number of classes."""
     factory = find_factory(model.name)
     try:
-        inspect.signature(factory).bind(input_shape, classes, **model.options)
+        signature = inspect.signature(factory)
+    except ValueError as error:
+        raise UserError(f"model '{model.name}' cannot be called as (input_shape, classes): {error}") from error
+    try:
+        signature.bind(input_shape, classes, **model.options)
     except TypeError as error:
-        allowed = list(inspect.signature(factory).parameters)[2:]
+        allowed = list(signature.parameters)[2:]
         raise UserError(f"model '{model.name}': {error}; its options are {', '.join(allowed) or 'none'}") from error
-    module = factory(input_shape, classes, **model.options)
+    try:
+        module = factory(input_shape, classes, **model.options)
+    except (TypeError, ValueError, RuntimeError) as error:
+        reason = str(error).splitlines()[0]
+        raise UserError(f"model '{model.name}' with options {model.options} cannot be made: {reason}") from error
     if not isinstance(module, nn.Module):
         raise UserError(f"model '{model.name}' returned a {type(module).__name__}, not a torch.nn.Module")
     return module
@@ -127,15 +135,16 @@ def build(model: ModelSettings, input_shape: tuple[int, ...], classes: int) -> n
 def assign(models: tuple[ModelSettings, ...], clients: int) -> list[ModelSettings]:
     """Deal the models to the clients by their shares, evenly mixed along the list of clients.
 
-    Client i gets the model that is furthest behind its share so far (ties: the first listed), so every stretch of
-    the list holds the models in about their shares and the final counts are within one of share * clients.
+    Of the models that are behind their share, client i gets the one that would first reach its next whole client
+    (Balinski and Young's quota method), so after any number of clients each model's count is within one of
+    its share of them.
     """
     total = sum(model.share for model in models)
     given = [0] * len(models)
     dealt = []
     for position in range(1, clients + 1):
-        lag = [model.share / total * position - count for model, count in zip(models, given, strict=True)]
-        choice = max(range(len(models)), key=lambda k: (round(lag[k], 9), -k))
+        due = [k for k, model in enumerate(models) if given[k] < model.share / total * position - 1e-9]
+        choice = min(due, key=lambda k: ((given[k] + 1) / models[k].share, k))
         given[choice] += 1
         dealt.append(models[choice])
     return dealt

@@ -50,6 +50,10 @@ class FlatNetwork:
         parameters = [p for p in self.module.parameters() if p.requires_grad]
         if not parameters:
             raise UserError(f"model {type(self.module).__name__} has no trainable parameters")
+        if any(isinstance(p, nn.parameter.UninitializedParameter) for p in parameters):
+            raise UserError(
+                f"model {type(self.module).__name__} has lazy layers, whose sizes are not known: state them"
+            )
         self.size = sum(p.numel() for p in parameters)
         self.weights = torch.empty(self.size)
         self.gradient = torch.zeros(self.size)
@@ -72,8 +76,8 @@ def probe(network: FlatNetwork, input_shape: tuple[int, ...], classes: int, name
     try:
         with torch.inference_mode(), FlopCounterMode(display=False) as counter:
             shape = tuple(network(torch.zeros(1, *input_shape)).shape)
-    except RuntimeError as error:
-        reason = str(error).splitlines()[0]
+    except Exception as error:
+        reason = (str(error) or type(error).__name__).splitlines()[0]
         raise UserError(f"model '{name}' cannot take records of shape {input_shape}: {reason}") from error
     if shape != (1, classes):
         raise UserError(

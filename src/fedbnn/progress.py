@@ -3,6 +3,7 @@
 from typing import Any
 
 from rich.console import Console
+from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 from rich.progress import TimeRemainingColumn as TimeLeft
 
@@ -67,4 +68,4 @@ class TerminalProgress(Observer):
         self.bars.update(self.task, completed=self.bars.tasks[self.task].total, status=self.accuracy.lstrip(", "))
 
     def note(self, text: str) -> None:
-        self.console.print(f"note: {text}", style="yellow", highlight=False, soft_wrap=True)
+        self.console.print(f"note: {escape(text)}", style="yellow", highlight=False, soft_wrap=True)

@@ -63,6 +63,23 @@ class RunFolder:
     @classmethod
     def open(cls, path: Path, config: dict[str, Any], manifest: dict[str, Any], *, resume: bool) -> "RunFolder":
         """A new folder, or with `resume` the one that already holds this configuration."""
+        cls.check(path, config, manifest, resume=resume)
+        if not (path / "config.json").exists():
+            # Made whole under another name, so that a folder with the run's name always is a run.
+            new = path.with_name(f".{path.name}.new")
+            try:
+                shutil.rmtree(new, ignore_errors=True)
+                (new / "checkpoint").mkdir(parents=True)
+                write_json(new / "partition.json", manifest)
+                write_json(new / "config.json", config)
+                new.replace(path)
+            except OSError as error:
+                raise UserError(f"{path} cannot be made: {error.strerror}; choose another --out") from None
+        return cls(path)
+
+    @classmethod
+    def check(cls, path: Path, config: dict[str, Any], manifest: dict[str, Any], *, resume: bool) -> None:
+        """Refuse, before anything is written, a folder that `open` could not use."""
         folder = cls(path)
         if path.exists() and not path.is_dir():
             raise UserError(f"{path} is a file; choose another --out")
@@ -75,11 +92,6 @@ class RunFolder:
                 )
         elif path.exists() and any(path.iterdir()):
             raise UserError(f"{path} is not empty and holds no run: choose another --out")
-        else:
-            folder.checkpoints.mkdir(parents=True)
-            write_json(path / "partition.json", manifest)
-            write_json(path / "config.json", config)
-        return folder
 
     def _check_same(self, config: dict[str, Any], manifest: dict[str, Any]) -> None:
         before = read_json(self.path / "config.json")
@@ -156,11 +168,14 @@ def _checksum(file: Path) -> str:
 def _verify(folder: Path) -> str:
     """What is wrong with a checkpoint; empty if nothing is."""
     try:
-        sums = json.loads((folder / "manifest.json").read_text())["sha256"]
+        manifest = json.loads((folder / "manifest.json").read_text())
+        sums = manifest["sha256"]
+        if f"round-{manifest['round']:05d}" != folder.name or not isinstance(manifest["seconds"], float) or not sums:
+            return "manifest.json does not fit"
         for name, expected in sums.items():
             if _checksum(folder / name) != expected:
                 return f"{name} does not match its checksum"
-    except (OSError, ValueError, KeyError, TypeError) as error:
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         return str(error) or type(error).__name__
     return ""
 

@@ -32,7 +32,5 @@ def test_every_stratum_gives_its_share_and_keeps_a_record(sizes, fraction, seed)
 
 def test_ties_do_not_favour_the_first_strata():
     strata = np.repeat(np.arange(10), 10)
-    winners = {
-        tuple(strata[stratified_holdout(strata, 5, np.random.default_rng(seed))].tolist()) for seed in range(20)
-    }
+    winners = {tuple(strata[stratified_holdout(strata, 5, np.random.default_rng(seed))].tolist()) for seed in range(20)}
     assert len(winners) > 10

@@ -266,9 +266,7 @@ def test_csv_comes_back(table):
     order = np.argsort(x[:, 0])
     np.testing.assert_array_equal(x[order, 0], np.arange(120))
     np.testing.assert_array_equal(x[order, 1], np.arange(120) / 2)
-    assert [data.class_names[label] for label in y[order]] == [
-        ["oak", "elm", "ash"][row % 3] for row in range(120)
-    ]
+    assert [data.class_names[label] for label in y[order]] == [["oak", "elm", "ash"][row % 3] for row in range(120)]
     assert groups[order].tolist() == [f"site {row % 4}" for row in range(120)]
 
 

@@ -191,7 +191,7 @@ def _reliability(study: Study) -> Section:
     reading = (
         "Bars show how often predictions of a given confidence are right, orange ticks the confidence they "
         "claimed: a tick above its bar is overconfidence, one below underconfidence. The strip counts predictions. "
-        "Own-class predictions of all clients are pooled, so ECE and MCE need not equal the means over clients."
+        "Own-class predictions of all clients are pooled, as they are for ECE and MCE above."
     )
     return Section(
         "reliability",

@@ -1,0 +1,5 @@
+"""`python -m fedbnn` is the command line."""
+
+from fedbnn.cli import main
+
+main()
