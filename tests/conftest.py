@@ -1,6 +1,11 @@
 """What tests of whole runs share: a federation small enough to run in a tenth of a second."""
 
 import pytest
+from hypothesis import settings
+
+# The same examples every time, and no opinion on how long one takes: time is measured in benchmarks/.
+settings.register_profile("fedbnn", derandomize=True, deadline=None, max_examples=60)
+settings.load_profile("fedbnn")
 
 TINY = (
     "rounds=2",
@@ -20,8 +25,3 @@ TINY = (
 def tiny():
     """Overrides, as `load_config` and `--set` take them."""
     return TINY
-
-
-def pytest_configure(config):
-    # typer imports names that click 8.5 has deprecated; nothing of ours can change that.
-    config.addinivalue_line("filterwarnings", "ignore:.*removed in Click 9:DeprecationWarning")

@@ -4,7 +4,7 @@ import math
 import tomllib
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from fedbnn.config import Config, EngineSettings, Methods, default_toml, fields_of, load_config, parse_config
@@ -13,8 +13,6 @@ from fedbnn.errors import UserError
 from fedbnn.methods import METHODS, FedBNN, FedMD, Local
 from fedbnn.models import ModelSettings
 from fedbnn.training import TrainingSettings
-
-steady = settings(derandomize=True, deadline=None, max_examples=60)
 
 TABLES = ["data", "partition", "training", "evaluation", "engine", *(f"methods.{name}" for name in METHODS)]
 
@@ -311,7 +309,6 @@ configs = st.builds(
 )
 
 
-@steady
 @given(configs)
 def test_any_configuration_survives_its_json(config):
     back = parse_config(json.loads(json.dumps(config.to_json())))

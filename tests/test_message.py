@@ -4,12 +4,10 @@ import struct
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from fedbnn.message import BadMessage, Message, check
-
-steady = settings(derandomize=True, deadline=None, max_examples=60)
 
 shapes = st.lists(st.integers(0, 4), max_size=4).map(tuple)
 
@@ -27,7 +25,6 @@ def messages(draw):
     return Message(arrays)
 
 
-@steady
 @given(messages())
 def test_bytes_and_back(message):
     back = Message.from_bytes(message.to_bytes())
@@ -94,7 +91,6 @@ def test_a_dtype_without_counterpart_is_a_bad_message():
         Message.from_bytes(block({"x": {"dtype": "F8_E8M0", "shape": [1], "data_offsets": [0, 1]}}, b"1"))
 
 
-@steady
 @given(st.binary(max_size=200))
 def test_any_bytes_are_a_message_or_refused(data):
     try:

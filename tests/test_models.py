@@ -3,14 +3,12 @@ import sys
 
 import pytest
 import torch
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 from torch import nn
 
 from fedbnn.errors import UserError
 from fedbnn.models import MODELS, ModelSettings, assign, build, cnn2, cnn3, find_factory, mlp, vgg9
-
-steady = settings(derandomize=True, deadline=None, max_examples=100)
 
 
 def weights(module):
@@ -196,7 +194,6 @@ def assert_fair(models, dealt):
             assert abs(dealt[:length].count(model) - model.share / total * length) < 1 + 1e-6, length
 
 
-@steady
 @example([1, 1, 1, 11, 11], 16)
 @given(st.lists(st.floats(0.01, 100) | st.integers(1, 12), min_size=1, max_size=6), st.integers(0, 60))
 def test_every_prefix_has_the_models_in_their_shares(shares, clients):
@@ -206,7 +203,6 @@ def test_every_prefix_has_the_models_in_their_shares(shares, clients):
     assert_fair(models, dealt)
 
 
-@steady
 @given(st.lists(st.floats(0.01, 100), min_size=1, max_size=6), st.integers(0, 60), st.integers(0, 60))
 def test_more_clients_change_nothing_for_the_first(shares, clients, more):
     models = named(shares)

@@ -3,15 +3,13 @@ from collections import Counter
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from torch.nn import functional
 
 from fedbnn.models import ModelSettings, build
 from fedbnn.network import FlatNetwork
 from fedbnn.training import Records, TrainingSettings, channels_last, epochs, fit_point, steps, take_rows
-
-steady = settings(derandomize=True, deadline=None, max_examples=60)
 
 
 def generator(seed=0):
@@ -28,7 +26,6 @@ def test_passes_of_the_warm_up_and_of_a_round():
     assert [budget.passes(r) for r in range(3)] == [7, 3, 3]
 
 
-@steady
 @given(st.integers(1, 40), st.integers(1, 50), st.integers(0, 4), st.integers(0, 99))
 def test_epochs_visit_each_record_once_a_pass(size, batch_size, passes, seed):
     batches = list(epochs(numbered(size), passes, batch_size, generator(seed)))
@@ -56,7 +53,6 @@ def test_the_order_is_the_generators():
     assert not torch.equal(order(1), order(2))
 
 
-@steady
 @given(st.integers(1, 40), st.integers(1, 50), st.integers(0, 60), st.integers(0, 99))
 def test_steps_give_exactly_count_batches(size, batch_size, count, seed):
     batches = list(steps(numbered(size), count, batch_size, generator(seed)))

@@ -1,7 +1,7 @@
 import math
 
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from fedbnn.bayes import Gaussian, average, entropy, predict, weight_draws
@@ -19,7 +19,6 @@ def inputs(n: int = 300) -> torch.Tensor:
     return torch.randn(n, *SHAPE, generator=torch.Generator().manual_seed(2))
 
 
-@settings(deadline=None, max_examples=25)
 @given(st.floats(-6, 0), st.integers(1, 8), st.integers(0, 2**31))
 def test_uncertainty_splits_into_two_parts_that_are_not_negative(rho: float, draws: int, seed: int) -> None:
     net = network()

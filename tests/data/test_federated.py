@@ -3,14 +3,12 @@ import json
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from fedbnn.data import DataSettings, PartitionSettings, federate, load_dataset
 from fedbnn.data.normalisation import fit_normalisation
 from fedbnn.errors import UserError
-
-steady = settings(derandomize=True, deadline=None)
 
 KINDS = ["classes", "iid", "dirichlet", "quantity", "natural"]
 
@@ -46,7 +44,6 @@ def test_the_digits_demo_uses_the_whole_pool(digits, seed):
     assert fed.manifest()["largest_multiplicity"] == 1
 
 
-@steady
 @given(
     kind=st.sampled_from(KINDS),
     clients=st.integers(1, 6),

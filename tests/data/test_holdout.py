@@ -1,13 +1,10 @@
 import numpy as np
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from fedbnn.data.holdout import stratified_holdout
 
-steady = settings(derandomize=True, deadline=None)
 
-
-@steady
 @given(
     st.lists(st.integers(1, 40), min_size=1, max_size=12),
     st.floats(0.01, 0.99),

@@ -1,6 +1,6 @@
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
@@ -8,8 +8,6 @@ from fedbnn.data import PartitionSettings
 from fedbnn.data import partition as ways
 from fedbnn.errors import UserError
 from fedbnn.settings import described
-
-steady = settings(derandomize=True, deadline=None)
 
 seeds = st.integers(0, 2**32 - 1)
 
@@ -53,7 +51,6 @@ def test_names_sort_like_numbers():
     assert ways.client_name(0, 1) == "client-0"
 
 
-@steady
 @given(st.integers(1, 40), st.integers(1, 12), st.data(), seeds)
 def test_classes_are_dealt_evenly(clients, classes, data, seed):
     per_client = data.draw(st.integers(1, classes))
@@ -72,7 +69,6 @@ def test_more_classes_than_exist():
         ways.deal_classes(3, 11, 10, generator(0))
 
 
-@steady
 @given(
     clients=st.integers(1, 12),
     classes=st.integers(2, 6),
@@ -94,7 +90,6 @@ def test_promised_records_of_each_class(*, clients, classes, per_class, spare, d
     assert len(np.unique(dealt)) == len(dealt)
 
 
-@steady
 @given(st.integers(1, 12), st.lists(st.integers(12, 40), min_size=2, max_size=6), st.data(), seeds)
 def test_all_records_of_each_class_shared_evenly(clients, sizes, data, seed):
     classes = len(sizes)
@@ -129,7 +124,6 @@ def test_more_holders_than_records_to_share():
         ways.by_classes(labels, np.ones((3, 2), dtype=bool), 0, ("a", "b"), generator(0))
 
 
-@steady
 @given(st.integers(1, 20), st.integers(0, 100), seeds)
 def test_iid_shares_are_equal(clients, extra, seed):
     parts = ways.iid(clients + extra, clients, generator(seed))
@@ -137,7 +131,6 @@ def test_iid_shares_are_equal(clients, extra, seed):
     assert np.ptp([len(part) for part in parts]) <= 1
 
 
-@steady
 @given(st.integers(1, 20), st.integers(0, 200), st.floats(1e-3, 1e6), seeds)
 def test_quantity_leaves_nobody_empty(clients, extra, alpha, seed):
     parts = ways.quantity(clients + extra, clients, alpha, generator(seed))
@@ -160,7 +153,6 @@ def test_alpha_sets_the_skew_of_sizes():
     assert spread(0.1) > 2 * spread(1.0) > 4 * spread(100.0)
 
 
-@steady
 @given(st.integers(1, 8), st.lists(st.integers(20, 60), min_size=2, max_size=5), seeds)
 def test_dirichlet_deals_every_record_once(clients, sizes, seed):
     labels = np.repeat(np.arange(len(sizes)), sizes)
@@ -193,7 +185,6 @@ def test_dirichlet_that_leaves_clients_empty():
     assert "raise partition.alpha or lower partition.clients" in text
 
 
-@steady
 @given(st.lists(st.sampled_from(["b", "a", "Zoë", "c d", "10", "9"]), min_size=1, max_size=50))
 def test_natural_clients_are_the_groups(groups):
     parts, names = ways.natural(np.array(groups))

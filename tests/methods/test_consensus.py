@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from fedbnn.bayes import Prediction
 from fedbnn.methods.consensus import Rule, join, output_of, target_of
 
-RULES: tuple[Rule, ...] = ("mean_logits", "mean_probabilities", "corrected")
+RULES: tuple[Rule, ...] = ("mean_logits", "mean_probabilities", "sharpened", "corrected")
 
 
 def outputs(clients: int, points: int, classes: int, seed: int, rule: Rule) -> torch.Tensor:
@@ -60,9 +60,10 @@ def test_correction_shifts_towards_rare_classes_when_the_alignment_set_is_unbala
     assert join(phi, torch.ones(1).double(), "corrected", 1.0)[-1].argmax() == 1
 
 
-def test_sharpening_keeps_the_order_and_raises_the_top() -> None:
-    phi = outputs(4, 50, 5, 1, "corrected")
-    blunt, sharp = (join(phi, torch.ones(4).double(), "corrected", power) for power in (1.0, 2.0))
+@pytest.mark.parametrize("rule", ["sharpened", "corrected"])
+def test_sharpening_keeps_the_order_and_raises_the_top(rule: Rule) -> None:
+    phi = outputs(4, 50, 5, 1, rule)
+    blunt, sharp = (join(phi, torch.ones(4).double(), rule, power) for power in (1.0, 2.0))
     assert torch.equal(blunt.argsort(1), sharp.argsort(1))
     assert (sharp.max(1).values >= blunt.max(1).values).all()
 
@@ -76,3 +77,19 @@ def test_gamma_zero_leaves_the_clients_own_output_and_one_takes_the_consensus(ru
     torch.testing.assert_close(target_of(consensus, mine, 0.0, rule), own.probs)
     as_probs = consensus.softmax(1) if rule == "mean_logits" else consensus
     torch.testing.assert_close(target_of(consensus, mine, 1.0, rule), as_probs)
+
+
+def test_a_power_of_one_leaves_the_mean_probabilities() -> None:
+    phi, weights = outputs(3, 20, 4, 2, "sharpened"), torch.ones(3).double()
+    expected = join(phi, weights, "mean_probabilities", 1.0)
+    torch.testing.assert_close(join(phi, weights, "sharpened", 1.0), expected)
+
+
+def test_sharpening_undoes_the_dilution_by_clients_that_cannot_know() -> None:
+    """Half the clients know the class and say so with 0.9; the others spread their guesses: 0.45, then over 0.8."""
+    knows, guesses = torch.tensor([0.9, 0.05, 0.03, 0.02]).double(), torch.tensor([0.0, 0.34, 0.33, 0.33]).double()
+    phi = torch.stack([knows, guesses])[:, None]
+    plain = join(phi, torch.ones(2).double(), "mean_probabilities", 1.0)[0, 0]
+    sharp = join(phi, torch.ones(2).double(), "sharpened", 3.0)[0, 0]
+    assert plain.item() == pytest.approx(0.45)
+    assert sharp.item() > 0.8

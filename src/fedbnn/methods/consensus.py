@@ -2,14 +2,15 @@
 
 phi is a stack of N clients' outputs, N x points x classes, and w a weight per client that sums to one.
 
-- mean_logits           sum_j w_j phi_j                                  (Makhija, Ghosh, Ho 2023)
-- mean_probabilities    sum_j w_j p_j
-- corrected             m(x) = sum_j w_j p_j(x); divide m_c by its average over the alignment set, renormalise,
-                        raise to a power and renormalise. A class that few clients hold has a small mean probability
-                        everywhere; dividing by its average undoes that without knowing who holds what. It assumes
-                        that the classes of the alignment set are roughly balanced.
+- mean_logits           sum_j w_j phi_j                                            (Makhija, Ghosh, Ho 2023)
+- mean_probabilities    m(x) = sum_j w_j p_j(x)
+- sharpened             m(x)^power, renormalised. Where only some clients hold a class, the others' guesses dilute the
+                        mean of even a plain case; the power undoes the dilution and keeps the order.
+- corrected             m_c is first divided by its average over the alignment set, then sharpened. A class that few
+                        clients hold has a small mean probability everywhere; the division undoes that without knowing
+                        who holds what. It assumes that the classes of the alignment set are roughly balanced.
 
-Clients send logits for `mean_logits` and probabilities for the other two; the consensus is of the same kind.
+Clients send logits for `mean_logits` and probabilities for the others; the consensus is of the same kind.
 """
 
 from typing import Literal
@@ -19,7 +20,7 @@ from torch import Tensor
 
 from fedbnn.bayes import Prediction
 
-Rule = Literal["mean_logits", "mean_probabilities", "corrected"]
+Rule = Literal["mean_logits", "mean_probabilities", "sharpened", "corrected"]
 Weights = Literal["uniform", "data", "compute"]
 
 
@@ -37,8 +38,9 @@ def target_of(consensus: Tensor, own: Tensor, gamma: float, rule: Rule) -> Tenso
 def join(phi: Tensor, weights: Tensor, rule: Rule, power: float) -> Tensor:
     """The consensus, points x classes."""
     mean = torch.einsum("j,jnc->nc", weights / weights.sum(), phi)
-    if rule != "corrected":
+    if rule in ("mean_logits", "mean_probabilities"):
         return mean
-    even = mean / mean.mean(0).clamp_min(1e-12)
-    sharp = (even / even.sum(1, keepdim=True)).pow(power)
+    if rule == "corrected":
+        mean = mean / mean.mean(0).clamp_min(1e-12)
+    sharp = (mean / mean.sum(1, keepdim=True)).pow(power)
     return sharp / sharp.sum(1, keepdim=True)

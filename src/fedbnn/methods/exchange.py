@@ -35,11 +35,11 @@ class Exchange(Method[S, Uploads]):
 
     gamma: float = Field(default=0.7, ge=0, le=1, description="trust in the consensus against the client's own output")
     consensus: Rule = Field(
-        default="mean_logits",
-        description="how outputs are joined: mean_logits, mean_probabilities, or corrected (mean probabilities "
-        "divided by their average over the alignment set and sharpened; for balanced alignment sets)",
+        default="sharpened",
+        description="how outputs are joined: mean_logits, mean_probabilities, sharpened (a power of the mean "
+        "probabilities), or corrected (these divided by their average over the alignment set first; for balanced sets)",
     )
-    sharpen: float = Field(default=2.0, gt=0, description="power of the corrected consensus; 1 leaves it as it is")
+    sharpen: float = Field(default=3.0, gt=0, description="power of the sharpened and the corrected consensus")
     weights: Weights = Field(
         default="uniform",
         description="a client's weight in the consensus: uniform, data (its records) or compute (its model's size)",
