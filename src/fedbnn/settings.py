@@ -10,11 +10,4 @@ from pydantic.dataclasses import dataclass
 
 STRICT = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False)
 
-
-def described(cls: type) -> dict[str, str]:
-    """Field name to its description, in order of declaration."""
-    fields = cls.__pydantic_fields__  # type: ignore[attr-defined]
-    return {name: field.description or "" for name, field in fields.items()}
-
-
-__all__ = ["STRICT", "dataclass", "described"]
+__all__ = ["STRICT", "dataclass"]

@@ -7,7 +7,6 @@ from pydantic import ValidationError
 from fedbnn.data import PartitionSettings
 from fedbnn.data import partition as ways
 from fedbnn.errors import UserError
-from fedbnn.settings import described
 
 seeds = st.integers(0, 2**32 - 1)
 
@@ -19,10 +18,6 @@ def generator(seed):
 def assert_covers(parts, records):
     """Every record is dealt exactly once."""
     np.testing.assert_array_equal(np.sort(np.concatenate(parts)), np.arange(records))
-
-
-def test_every_setting_is_described():
-    assert all(described(PartitionSettings).values())
 
 
 @pytest.mark.parametrize(

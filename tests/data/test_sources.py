@@ -6,9 +6,8 @@ import pytest
 from pydantic import ValidationError
 from sklearn.datasets import load_digits
 
-from fedbnn.data import SOURCES, DataSettings, load_dataset
+from fedbnn.data import DataSettings, load_dataset
 from fedbnn.errors import UserError
-from fedbnn.settings import described
 
 
 def error_of(settings):
@@ -17,11 +16,6 @@ def error_of(settings):
     text = str(caught.value)
     assert "\n" not in text
     return text
-
-
-def test_every_setting_is_described():
-    assert all(described(DataSettings).values())
-    assert set(SOURCES) == {"digits", "npz", "csv"}
 
 
 @pytest.mark.parametrize(
