@@ -21,16 +21,23 @@ from fedbnn.progress import TerminalProgress
 HERE = Path(__file__).resolve().parent
 SEEDS = (10, 11, 12)
 BASE = ["data.validation=147", "evaluation.split=validation", "evaluation.every=100"]
-EXCHANGE = [
-    ["consensus=mean_logits", "gamma=0.7"],
-    ["consensus=mean_logits", "gamma=0.9"],
-    ["consensus=sharpened", "sharpen=2", "gamma=0.7"],
-    ["consensus=sharpened", "sharpen=3", "gamma=0.9"],
-    ["consensus=corrected", "sharpen=2", "gamma=0.7"],
-]
 GRID: dict[str, list[list[str]]] = {
-    "fedbnn": [[*exchange, f"kl_weight={kl}"] for exchange in EXCHANGE for kl in (0.003, 0.03)],
-    "fedmd": [[*exchange, f"learning_rate={rate}"] for exchange in EXCHANGE for rate in (0.0005, 0.001)],
+    "fedbnn": [
+        ["consensus=mean_logits", "gamma=0.7", "kl_weight=0.01"],
+        ["consensus=mean_logits", "gamma=0.7", "kl_weight=0.03"],
+        ["consensus=sharpened", "sharpen=2", "gamma=0.9", "kl_weight=0.03"],
+        ["consensus=sharpened", "sharpen=2", "gamma=0.9", "kl_weight=0.1"],
+        ["consensus=sharpened", "sharpen=3", "gamma=0.9", "kl_weight=0.03"],
+        ["consensus=corrected", "sharpen=2", "gamma=0.9", "kl_weight=0.03"],
+    ],
+    "fedmd": [
+        ["consensus=mean_logits", "gamma=0.7", "learning_rate=0.001"],
+        ["consensus=mean_logits", "gamma=0.7", "learning_rate=0.0005"],
+        ["consensus=sharpened", "sharpen=2", "gamma=0.9", "learning_rate=0.001"],
+        ["consensus=sharpened", "sharpen=3", "gamma=0.9", "learning_rate=0.001"],
+        ["consensus=sharpened", "sharpen=3", "gamma=0.9", "learning_rate=0.0005"],
+        ["consensus=corrected", "sharpen=2", "gamma=0.9", "learning_rate=0.001"],
+    ],
     "local_bnn": [[f"kl_weight={kl}"] for kl in (0.003, 0.01, 0.03, 0.1)],
     "local": [[f"learning_rate={rate}"] for rate in (0.0003, 0.0005, 0.001, 0.002)],
 }

@@ -69,7 +69,7 @@ def test_ctrl_c_stops_cleanly_and_resume_goes_on_with_the_same_bits(tmp_path: Pa
 
 
 def children(pid: int) -> list[int]:
-    found = subprocess.run(["ps", "-o", "pid=", "--ppid", str(pid)], capture_output=True, text=True, check=True)
+    found = subprocess.run(["pgrep", "-P", str(pid)], capture_output=True, text=True, check=True)
     return [int(line) for line in found.stdout.split()]
 
 

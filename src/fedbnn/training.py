@@ -20,7 +20,7 @@ class TrainingSettings:
     warmup_epochs: int = Field(
         default=50, ge=0, description="passes over a client's own records before the first exchange (round 0)"
     )
-    batch_size: int = Field(default=128, ge=1, description="records in a minibatch of local training")
+    batch_size: int = Field(default=32, ge=1, description="records in a minibatch of local training")
 
     def passes(self, round_number: int) -> int:
         """Epochs of local training in this round; round 0 is the warm-up."""

@@ -44,6 +44,22 @@ class Failing(nn.Module):
         return out
 
 
+class Diverging(nn.Module):
+    """Finite on zeros, as when it is probed; NaN on real records."""
+
+    def __init__(self, classes: int) -> None:
+        super().__init__()
+        self.layer = nn.Linear(64, classes)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        out: torch.Tensor = self.layer(x.flatten(1))
+        return out + (float("nan") if bool(x.any()) else 0.0)
+
+
+def diverging(input_shape: tuple[int, ...], classes: int) -> nn.Module:
+    return Diverging(classes)
+
+
 def failing(input_shape: tuple[int, ...], classes: int) -> nn.Module:
     return Failing(classes)
 
@@ -119,6 +135,12 @@ def test_a_failing_client_is_named_with_its_traceback(name: str, pools: dict[str
     assert "the model does not like being trained" in str(caught.value)
     assert "Traceback" in str(caught.value)
     assert "forward" in str(caught.value)
+
+
+def test_a_model_that_diverges_is_named_when_it_is_scored() -> None:
+    sites = small_sites(2, models=("mlp", f"{__name__}:diverging"))
+    with pytest.raises(ClientFailure, match=r"client 1 \('client-1'\) failed(.|\n)*finite"):
+        Federation(Local(), sites).run(1)
 
 
 def test_a_worker_that_is_killed_is_reported_not_waited_for() -> None:

@@ -48,7 +48,8 @@ class ClientHost:
     def evaluate(self, client: int, round_number: int) -> Evaluation:
         site = self.sites[client]
         prediction = self.predict(client, site.evaluation.x, round_number)
-        return evaluate(prediction, site.evaluation.y, site.own)
+        with self._guard(client, Stream((self.seed, "evaluate", round_number, client))):
+            return evaluate(prediction, site.evaluation.y, site.own)
 
     def predict(self, client: int, x: Tensor, round_number: int) -> Prediction:
         rng = Stream((self.seed, "evaluate", round_number, client))

@@ -12,6 +12,7 @@ import torch
 from pydantic import TypeAdapter
 
 from fedbnn.engines import frames, handover
+from fedbnn.engines.engine import ClientFailure
 from fedbnn.engines.host import ClientHost
 from fedbnn.errors import UserError
 from fedbnn.message import Message
@@ -85,8 +86,10 @@ def main() -> None:
             worker.answer(frame.header, frame.payload)
         except UserError as error:
             frames.write(output, {"user_error": str(error)})
-        except Exception as error:
-            frames.write(output, {"failure": str(error), "traceback": traceback.format_exc()})
+        except ClientFailure as error:
+            frames.write(output, {"failure": str(error)})
+        except Exception:
+            frames.write(output, {"failure": f"a worker failed:\n{traceback.format_exc()}"})
 
 
 if __name__ == "__main__":

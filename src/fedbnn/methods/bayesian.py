@@ -38,9 +38,10 @@ class BayesianTraining:
         default=0.3, gt=0, description="standard deviation of the prior N(0, sd^2) before any consensus"
     )
     initial_rho: float = Field(
-        default=-5.0,
+        default=-6.0,
         le=5,
-        description="initial rho of every weight; its standard deviation is softplus(rho), 0.0067 at -5",
+        description="initial rho of every weight, whose standard deviation is softplus(rho): 0.0025 at -6; "
+        "noise as large as the weights themselves keeps a network from learning",
     )
     mc_samples: int = Field(default=10, ge=1, description="weight draws for uploads and for evaluation")
 
