@@ -72,7 +72,7 @@ def run(
     resume: Resume = False,
     as_json: Json = False,
 ) -> None:
-    """Run one method and write its run folder, result and report."""
+    """Run one method and write its run folder, result and report. Without CONFIG.toml: the digits federation."""
     settings = load_config(config, changes or [])
     folder = out or Path("runs") / f"{settings.data.source}-{settings.method}-seed{settings.seed}"
     with TerminalProgress(error_console) as progress:
@@ -92,7 +92,7 @@ def compare(
     resume: Resume = False,
     as_json: Json = False,
 ) -> None:
-    """Run several methods on the same data, seeds and budget; one table, one report."""
+    """Run several methods on the same data, seeds and budget; one table, one report. CONFIG.toml as in `run`."""
     settings = load_config(config, changes or [])
     names = _listed(methods)
     for name in names:
@@ -106,7 +106,7 @@ def compare(
 
 @app.command()
 def report(folder: Annotated[Path, typer.Argument(metavar="DIR", help="A run or comparison folder.")]) -> None:
-    """Write the HTML report of a run or comparison again."""
+    """Write the HTML report of a run or comparison folder DIR again."""
     typer.echo(write_report(folder))
 
 

@@ -16,7 +16,7 @@ from torch import Tensor
 from fedbnn.bayes.gaussian import Gaussian
 from fedbnn.network import FlatNetwork
 
-EVALUATION_BATCH = 256
+_CACHE_FRIENDLY = 2**15  # numbers in a batch of records whose activations stay in a core's cache
 
 
 @dataclass(frozen=True)
@@ -58,7 +58,8 @@ def logits_of(network: FlatNetwork, weights: Tensor, x: Tensor) -> Tensor:
     """The network's outputs for every record of x at these weights."""
     network.module.eval()
     network.weights.copy_(weights)
-    return torch.cat([network(part) for part in x.split(EVALUATION_BATCH)])
+    batch = max(32, _CACHE_FRIENDLY // max(1, x[:1].numel()))
+    return torch.cat([network(part) for part in x.split(batch)])
 
 
 @torch.inference_mode()
