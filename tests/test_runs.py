@@ -320,3 +320,11 @@ def test_a_corrupt_checkpoint_is_replaced_when_its_round_comes_again(two):
 def test_checkpoints_can_be_moved_with_their_run(two, tmp_path):
     shutil.move(two.path, tmp_path / "moved")
     assert_is(opened(tmp_path / "moved", resume=True).latest_checkpoint(), 2)
+
+
+def test_two_processes_cannot_work_on_one_run(folder):
+    again = RunFolder(folder.path)
+    with folder.locked(), pytest.raises(UserError, match="being worked on by another process"), again.locked():
+        pytest.fail("the second lock was given")
+    with again.locked():
+        pass

@@ -70,7 +70,7 @@ def run(config: Config, out: Path, *, resume: bool = False, observer: Observer |
     """Run one configuration into the folder `out`; its result. The folder also gets a report."""
     prepared = Prepared.of(config, [config.method])
     folder = RunFolder.open(out, config.to_json(), prepared.data.manifest(), resume=resume)
-    with closing(make_engine(config.engine)) as engine:
+    with folder.locked(), closing(make_engine(config.engine)) as engine:
         result = _run(config, prepared, folder, engine, config.method, observer or Observer())
     write_report(out)
     return result
@@ -123,7 +123,8 @@ def compare(
     with closing(make_engine(config.engine)) as engine:
         for number, (one, ready, folder) in enumerate(jobs, 1):
             title = f"{one.method} ({number} of {len(jobs)})" + (f", seed {one.seed}" if len(seeds) > 1 else "")
-            results.append(_run(one, ready, folder, engine, title, observer or Observer()))
+            with folder.locked():
+                results.append(_run(one, ready, folder, engine, title, observer or Observer()))
     for _, _, folder in jobs:
         write_report(folder.path)
     write_report(out)

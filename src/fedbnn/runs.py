@@ -7,11 +7,13 @@ checkpoint/       states after the last rounds, each with checksums
 result.json       written last: a folder that has it is a finished run
 """
 
+import fcntl
 import hashlib
 import json
 import os
 import shutil
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -100,6 +102,16 @@ class RunFolder:
             raise UserError(f"{self.path} holds a run with another configuration ({changed}): choose another --out")
         if read_json(self.path / "partition.json") != manifest:
             raise UserError(f"{self.path} holds a run on other data with the same configuration: choose another --out")
+
+    @contextmanager
+    def locked(self) -> Iterator[None]:
+        """Nobody else works on this folder meanwhile; the lock goes with the process that holds it."""
+        with (self.path / ".lock").open("a") as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                raise UserError(f"{self.path} is being worked on by another process: wait for it or stop it") from None
+            yield
 
     @property
     def finished(self) -> bool:
