@@ -7,8 +7,8 @@ from fedbnn.sites import make_sites
 from fedbnn.training import TrainingSettings
 
 SMALL_METHODS = (
-    FedBNN(prior_steps=3, mc_samples=2, consensus="mean_logits"),
     FedBNN(prior_steps=3, mc_samples=2),
+    FedBNN(prior_steps=3, mc_samples=2, consensus="sharpened"),
     FedBNN(prior_steps=3, mc_samples=2, consensus="corrected", weights="data"),
     FedMD(digest_steps=3),
     LocalBNN(mc_samples=2),

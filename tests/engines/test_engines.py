@@ -1,6 +1,8 @@
 """The same bits from every engine, and clear words when a client or a worker fails."""
 
 import dataclasses
+import subprocess
+import sys
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
@@ -11,7 +13,7 @@ import torch
 from safetensors.torch import load_file
 from torch import nn
 
-from fedbnn.engines import ClientFailure, Engine, InProcess, WorkerPool
+from fedbnn.engines import ClientFailure, Engine, InProcess, WorkerPool, frames
 from fedbnn.engines.pool import balanced, cost
 from fedbnn.federation import Federation
 from fedbnn.method import Method
@@ -150,6 +152,24 @@ def test_a_worker_that_is_killed_is_reported_not_waited_for() -> None:
         pool._processes[1].kill()
         with pytest.raises(ClientFailure, match=r"worker process 1 with clients \[\d\] ended with code -9"):
             federation.run(1)
+
+
+def test_a_worker_whose_engine_is_gone_ends_without_a_word() -> None:
+    worker = subprocess.Popen(
+        [sys.executable, "-m", "fedbnn.engines.worker"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
+    assert worker.stdin is not None
+    assert worker.stdout is not None
+    assert worker.stderr is not None
+    worker.stdout.close()
+    frames.write(worker.stdin, {"request": "nothing in particular"})
+    assert worker.wait(timeout=60) == 0
+    assert worker.stderr.read() == b""
+    worker.stdin.close()
+    worker.stderr.close()
 
 
 def test_closing_ends_all_worker_processes() -> None:

@@ -138,14 +138,14 @@ def test_what_is_sent_is_what_was_agreed_and_never_weights(method: Method[Any, A
 
 
 def test_upload_is_the_mean_over_weight_draws_of_the_final_posterior() -> None:
-    site, method = client(), FedBNN(mc_samples=4, consensus="mean_logits")
+    site, method = client(), FedBNN(mc_samples=4)
     update = method.client_update(method.client_init(site), site, Message(), 0, RNG)
     again = method.predict(update.state, site, site.alignment, RNG.child("upload"))
     assert torch.equal(update.message.arrays["phi"], again.logits)
 
 
 def test_absentees_last_upload_is_reused_and_strangers_do_not_count() -> None:
-    method, roster = FedBNN(consensus="mean_logits"), roster_of(small_sites(3))
+    method, roster = FedBNN(), roster_of(small_sites(3))
     shape = (len(roster.alignment), roster.classes)
     sent = {c: Message({"phi": torch.full(shape, float(c + 1))}) for c in range(3)}
     state = method.server_update(method.server_init(roster), {0: sent[0], 1: sent[1]})
@@ -162,7 +162,7 @@ def test_weights_by_data_and_by_compute() -> None:
         ("data", [len(site.client.train) for site in sites]),
         ("compute", [site.client.network.size for site in sites]),
     ):
-        method = FedMD(weights=kind, digest_steps=1, consensus="mean_logits")  # type: ignore[arg-type]
+        method = FedMD(weights=kind, digest_steps=1)  # type: ignore[arg-type]
         replies = {
             i: method.client_update(method.client_init(s.client), s.client, Message(), 0, RNG).message
             for i, s in enumerate(sites)

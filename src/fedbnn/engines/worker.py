@@ -86,6 +86,8 @@ def main() -> None:
             worker.answer(frame.header, frame.payload)
         except UserError as error:
             frames.write(output, {"user_error": str(error)})
+        except BrokenPipeError:
+            return  # the engine's process is gone; there is nobody left to tell
         except ClientFailure as error:
             frames.write(output, {"failure": str(error)})
         except Exception:

@@ -35,7 +35,7 @@ class Exchange(Method[S, Uploads]):
 
     gamma: float = Field(default=0.7, ge=0, le=1, description="trust in the consensus against the client's own output")
     consensus: Rule = Field(
-        default="sharpened",
+        default="mean_logits",
         description="how outputs are joined: mean_logits, mean_probabilities, sharpened (a power of the mean "
         "probabilities), or corrected (these divided by their average over the alignment set first; for balanced sets)",
     )
