@@ -27,7 +27,7 @@ class Posterior(State):
 class BayesianTraining:
     """Settings and steps of a Bayesian personal model."""
 
-    learning_rate: float = Field(default=1e-3, gt=0, description="Adam's learning rate in local training")
+    learning_rate: float = Field(default=2e-3, gt=0, description="Adam's learning rate in local training")
     kl_weight: float = Field(
         default=0.01,
         ge=0,

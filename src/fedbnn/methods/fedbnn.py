@@ -36,7 +36,7 @@ class FedBNN(BayesianTraining, Exchange[Posterior]):
     prior_steps: int = Field(default=100, ge=0, description="Adam steps on the prior's parameters psi in each round")
     prior_batch: int = Field(default=128, ge=1, description="alignment points in a minibatch of prior tuning")
     prior_learning_rate: float = Field(
-        default=1e-3, gt=0, description="Adam's learning rate on psi; 1e-4 for schedules of a hundred rounds"
+        default=2e-3, gt=0, description="Adam's learning rate on psi; 1e-4 for schedules of a hundred rounds"
     )
     prior_sd_floor: float = Field(
         default=0.1, gt=0, description="smallest standard deviation of the tuned prior in the KL"

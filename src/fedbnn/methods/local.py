@@ -15,6 +15,8 @@ class Local(PointTraining, Alone[Point]):
     name = "local"
     summary = "every client trains a plain network alone"
 
+    learning_rate: float = settings.with_default(PointTraining, "learning_rate", 3e-4)
+
     def client_update(
         self, state: Point, client: Client, message: Message, round_number: int, rng: Stream
     ) -> Update[Point]:

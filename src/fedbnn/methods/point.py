@@ -23,7 +23,7 @@ class Point(State):
 class PointTraining:
     """Settings and steps of a deterministic personal model."""
 
-    learning_rate: float = Field(default=1e-3, gt=0, description="Adam's learning rate in local training")
+    learning_rate: float = Field(default=5e-4, gt=0, description="Adam's learning rate in local training")
     weight_decay: float = Field(default=0.0, ge=0, description="L2 penalty on the weights in local training")
 
     client_state = Point
