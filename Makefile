@@ -31,6 +31,7 @@ unit: setup
 bench: setup
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable ".[bench]"
 	$(BIN)/python benchmarks/bnn_step.py
+	$(BIN)/python benchmarks/workers.py
 
 experiments: setup
 	$(BIN)/python experiments/digits.py
