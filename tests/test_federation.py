@@ -34,11 +34,11 @@ class Tampered(InProcess):
 )
 def test_a_bad_reply_stays_outside_and_the_round_goes_on(bad: Message, why: str) -> None:
     sites = small_sites(3, models=("mlp",))
-    federation = Federation(FedMD(digest_steps=1), sites, engine=Tampered(bad))
+    federation = Federation(FedMD(digest_steps=1, consensus="mean_logits"), sites, engine=Tampered(bad))
     record = federation.step()
     assert why in record.turns[1].rejected
     assert not record.turns[0].rejected
-    honest = Federation(FedMD(digest_steps=1), sites)
+    honest = Federation(FedMD(digest_steps=1, consensus="mean_logits"), sites)
     honest.step()
     server, reference = federation.server.tensors(), honest.server.tensors()
     assert server["weight"].tolist() == [1, 0, 1]
@@ -47,7 +47,7 @@ def test_a_bad_reply_stays_outside_and_the_round_goes_on(bad: Message, why: str)
 
 def test_a_round_in_which_nobody_is_let_in_keeps_the_consensus() -> None:
     sites = small_sites(2, models=("mlp",))
-    federation = Federation(FedMD(digest_steps=1), sites)
+    federation = Federation(FedMD(digest_steps=1, consensus="mean_logits"), sites)
     federation.step()
     before = federation.server.tensors()
     after = federation.method.server_update(federation.server, {}).tensors()

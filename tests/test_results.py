@@ -213,6 +213,7 @@ def test_the_same_seed_is_the_same_result(tmp_path, tiny, done):
 
 def test_nothing_but_the_run_is_in_the_folder(done):
     assert sorted(path.name for path in done.path.iterdir()) == [
+        ".lock",
         "checkpoint",
         "config.json",
         "metrics.jsonl",

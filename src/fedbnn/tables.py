@@ -4,7 +4,6 @@ import statistics
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from rich import box
 from rich.table import Table
 
 COLUMNS: dict[str, tuple[str, Callable[[float], str]]] = {
@@ -26,12 +25,14 @@ def comparison(results: Sequence[Mapping[str, Any]]) -> Table:
         by_method.setdefault(result["method"], []).append(result)
     seeds = max(len(rows) for rows in by_method.values())
     first = results[0]
-    caption = (
-        f"{first['dataset']}, {first['clients']} clients, {first['rounds']} rounds, scored on {first['split']} records"
-    )
-    caption += f", mean ± sd over {seeds} seeds" if seeds > 1 else ""
-    table = Table(caption=caption, caption_justify="left", box=box.SIMPLE_HEAD, padding=(0, 1))
-    table.add_column("method", style="bold")
+    parts = [
+        f"{first['dataset']}, {first['clients']} clients, {first['rounds']} rounds",
+        f"scored on {first['split']} records",
+        "bytes per client and round",
+        *([f"mean ± sd over {seeds} seeds"] if seeds > 1 else []),
+    ]
+    table = Table(caption="; ".join(parts), caption_justify="left", box=None, pad_edge=False)
+    table.add_column("method", style="bold", no_wrap=True)
     for title, _ in COLUMNS.values():
         table.add_column(title, justify="right")
     for method, rows in by_method.items():
@@ -41,7 +42,7 @@ def comparison(results: Sequence[Mapping[str, Any]]) -> Table:
 
 def _cell(values: list[float], show: Callable[[float], str]) -> str:
     text = show(statistics.mean(values))
-    return text if len(values) == 1 else f"{text} ± {show(statistics.stdev(values)).rstrip('%')}"
+    return text if len(set(values)) == 1 else f"{text} ± {show(statistics.stdev(values)).rstrip('%')}"
 
 
 def listing(kind: str, entries: Mapping[str, str]) -> Table:

@@ -28,7 +28,9 @@ def same(one: State, other: State) -> bool:
     return a.keys() == b.keys() and all(torch.equal(a[name], b[name]) for name in a)
 
 
-@pytest.mark.parametrize(("federated", "alone"), [(FedBNN(), LocalBNN()), (FedMD(), Local())])
+@pytest.mark.parametrize(
+    ("federated", "alone"), [(FedBNN(), LocalBNN()), (FedMD(learning_rate=1e-3), Local(learning_rate=1e-3))]
+)
 def test_the_warm_up_is_training_alone_bit_for_bit(federated: Method[Any, Any], alone: Method[Any, Any]) -> None:
     site = client()
     one = federated.client_update(federated.client_init(site), site, Message(), 0, RNG)
@@ -38,7 +40,8 @@ def test_the_warm_up_is_training_alone_bit_for_bit(federated: Method[Any, Any], 
 
 def test_fedmd_without_digestion_is_local_training_bit_for_bit() -> None:
     sites = small_sites(3)
-    fedmd, local = Federation(FedMD(digest_steps=0), sites), Federation(Local(), sites)
+    fedmd = Federation(FedMD(digest_steps=0, learning_rate=1e-3), sites)
+    local = Federation(Local(learning_rate=1e-3), sites)
     for one, other in zip(fedmd.run(2), local.run(2), strict=True):
         assert {c: e.scores for c, e in one.scores.items()} == {c: e.scores for c, e in other.scores.items()}
 
@@ -162,7 +165,7 @@ def test_weights_by_data_and_by_compute() -> None:
         ("data", [len(site.client.train) for site in sites]),
         ("compute", [site.client.network.size for site in sites]),
     ):
-        method = FedMD(weights=kind, digest_steps=1)  # type: ignore[arg-type]
+        method = FedMD(weights=kind, digest_steps=1, consensus="mean_logits")  # type: ignore[arg-type]
         replies = {
             i: method.client_update(method.client_init(s.client), s.client, Message(), 0, RNG).message
             for i, s in enumerate(sites)
