@@ -2,7 +2,8 @@
 
     python experiments/tune_digits.py       makes results/tune_digits.json and results/tune_digits.md again
 
-Both federated methods get the same number of candidates, and all get the same seeds and budget. The criterion is the
+Both federated methods get the same number of candidates here (a search by hand came before, see the README), and all
+get the same seeds and budget. The criterion is the
 negative log-likelihood on a client's own classes plus that on all classes: a personal model should be right and honest
 about what it holds and about what it has only heard of. Methods that stay alone hear of nothing and are chosen by their
 own classes only. Test records are never touched. A stopped run goes on where it stopped.
