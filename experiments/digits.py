@@ -2,8 +2,8 @@
 
     python experiments/digits.py            makes results/digits.json and results/digits.md again
 
-The settings are the defaults of the package (`fedbnn config`), which were chosen on validation records of other
-seeds (tune_digits.py). A run that was stopped goes on where it stopped.
+The settings are the defaults of the package (`fedbnn config`), which were chosen on validation records
+(tune_digits.py, and the README on what came before it). A run that was stopped goes on where it stopped.
 """
 
 import json
