@@ -160,7 +160,7 @@ def test_run_prints_a_table(call, sets, tmp_path):
     code, out, err = call("run", *sets("rounds=1", "method=local"), "--out", tmp_path / "run")
     assert code == 0
     assert "local" in out
-    assert "digits, 3 clients, 1 rounds, scored on test records" in out
+    assert "digits, 3 clients, 1 rounds; scored on test records" in out
     assert f"Report: {tmp_path / 'run' / 'report.html'}" in out
     assert "round 1/1" in err
     assert (tmp_path / "run" / "report.html").read_text().lstrip().lower().startswith("<!doctype html>")
