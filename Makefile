@@ -30,8 +30,9 @@ unit: setup
 
 bench: setup
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable ".[bench]"
-	$(BIN)/python benchmarks/bnn_step.py
-	$(BIN)/python benchmarks/workers.py
+	$(BIN)/python -m pip install --quiet --no-deps bayesian-torch==0.5.0  # the step needs none of its dependencies
+	$(BIN)/python benchmarks/bnn_step.py --json benchmarks/results/bnn_step.json
+	$(BIN)/python benchmarks/workers.py --json benchmarks/results/workers.json
 
 experiments: setup
 	$(BIN)/python experiments/digits.py
