@@ -8,6 +8,7 @@ from fedbnn.engines import InProcess, Reply
 from fedbnn.federation import Federation
 from fedbnn.message import Message
 from fedbnn.methods import FedBNN, FedMD, Local
+from fedbnn.randomness import Stream
 from tests.federation_sample import small_sites
 
 
@@ -50,14 +51,14 @@ def test_a_round_in_which_nobody_is_let_in_keeps_the_consensus() -> None:
     federation = Federation(FedMD(digest_steps=1, consensus="mean_logits"), sites)
     federation.step()
     before = federation.server.tensors()
-    after = federation.method.server_update(federation.server, {}).tensors()
+    after = federation.method.server_update(federation.server, {}, federation.roster, Stream((0,))).tensors()
     assert all(torch.equal(before[name], after[name]) for name in before)
 
 
 def test_if_nobody_is_let_in_from_the_start_there_is_no_consensus() -> None:
     method = FedBNN()
     federation = Federation(method, small_sites(2, models=("mlp",)))
-    state = method.server_update(federation.server, {})  # type: ignore[arg-type]
+    state = method.server_update(federation.server, {}, federation.roster, Stream((0,)))  # type: ignore[arg-type]
     assert method.broadcast(state, 0).arrays == {}
 
 

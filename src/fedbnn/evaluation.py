@@ -1,5 +1,6 @@
-"""How a personal model is scored: on test records of the client's own classes (the headline), and on all of them."""
+"""How a model is scored: on test records of the client's own classes (the headline), and on all of them."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -44,6 +45,11 @@ class Evaluation:
             UncertaintyHistogram.from_dict(data["total"]),
             UncertaintyHistogram.from_dict(data["epistemic"]),
         )
+
+
+def headline(variants: Mapping[str, Evaluation]) -> Evaluation:
+    """The evaluation of the model that a method is judged by: the first it names."""
+    return next(iter(variants.values()))
 
 
 def evaluate(prediction: Prediction, labels: Tensor, own: Tensor) -> Evaluation:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
@@ -14,8 +15,8 @@ from fedbnn.bayes import Prediction
 from fedbnn.engines import Engine, InProcess, Site
 from fedbnn.evaluation import Evaluation
 from fedbnn.message import BadMessage, Message, check
-from fedbnn.method import Method, Roster, State
-from fedbnn.randomness import Stream
+from fedbnn.method import Method, Roster, State, Variant
+from fedbnn.randomness import Stream, repeatable
 
 SERVER_FILE = "server.safetensors"
 
@@ -37,7 +38,7 @@ class Round:
 
     number: int
     turns: Mapping[int, Turn]
-    scores: Mapping[int, Evaluation] = field(default_factory=dict)
+    scores: Mapping[int, Mapping[str, Evaluation]] = field(default_factory=dict)  # by client and variant
     seconds: float = 0.0
 
 
@@ -52,7 +53,14 @@ def _nobody(activity: str, round_number: int, client: int) -> None:
 def roster_of(sites: Sequence[Site]) -> Roster:
     """What the server may know of these sites."""
     first = sites[0].client
-    return Roster(len(sites), first.classes, first.alignment, tuple(site.client.model for site in sites))
+    return Roster(
+        names=tuple(site.client.name for site in sites),
+        classes=first.classes,
+        alignment=first.alignment,
+        models=tuple(site.client.model for site in sites),
+        rounds=first.rounds,
+        seed=first.seed,
+    )
 
 
 class Federation:
@@ -102,7 +110,9 @@ class Federation:
                 rejected = str(error)
             turns[client] = Turn(reply.info, reply.message.nbytes, messages[client].nbytes, reply.seconds, rejected)
             listener("update", number, client)
-        self.server = self.method.server_update(self.server, dict(sorted(accepted.items())))
+        rng = Stream((self.seed, "server", number))
+        with repeatable(rng):
+            self.server = self.method.server_update(self.server, dict(sorted(accepted.items())), self.roster, rng)
         self.round_number = number
         scores = self.evaluate(listener) if evaluate else {}
         return Round(number, dict(sorted(turns.items())), scores, time.perf_counter() - started)
@@ -111,17 +121,17 @@ class Federation:
         """The warm-up, if it has not been, and rounds up to number `rounds`."""
         return [self.step() for _ in range(self.round_number, rounds)]
 
-    def evaluate(self, listener: Listener = _nobody) -> dict[int, Evaluation]:
-        """Scores of every client's personal model as it is now."""
-        scores = {}
-        for client, evaluation in self.engine.evaluate(self.round_number):
+    def evaluate(self, listener: Listener = _nobody) -> dict[int, Mapping[str, Evaluation]]:
+        """Scores of every client's models as they are now, the method's headline variant first."""
+        scores: dict[int, Mapping[str, Evaluation]] = {}
+        for client, evaluation in self.engine.evaluate(self.round_number, self._messages(range(self.roster.clients))):
             scores[client] = evaluation
             listener("evaluate", self.round_number, client)
         return dict(sorted(scores.items()))
 
-    def predict(self, client: int, x: Tensor) -> Prediction:
-        """The predictive distribution of a client's personal model."""
-        return self.engine.predict(client, x, self.round_number)
+    def predict(self, client: int, x: Tensor, variant: Variant | None = None) -> Prediction:
+        """The predictive distribution of a client's model: of this variant, or of the method's headline."""
+        return self.engine.predict(client, x, self.round_number, self.method.broadcast(self.server, client), variant)
 
     def save(self, folder: Path) -> None:
         """Server's and clients' states as safetensors files."""
@@ -149,6 +159,9 @@ class Federation:
 
 
 def _identical(one: Message, other: Message) -> bool:
-    return one.arrays.keys() == other.arrays.keys() and all(
-        one.arrays[name] is other.arrays[name] for name in one.arrays
-    )
+    """Whether both hold the very same pieces of memory under the same names."""
+    return _pieces(one) == _pieces(other)
+
+
+def _pieces(message: Message) -> dict[str, tuple[int, torch.Size, torch.dtype]]:
+    return {name: (array.data_ptr(), array.shape, array.dtype) for name, array in message.arrays.items()}

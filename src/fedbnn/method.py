@@ -10,7 +10,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
 from functools import lru_cache
-from typing import Any, ClassVar, Generic, NamedTuple, TypeVar
+from typing import Any, ClassVar, Generic, Literal, NamedTuple, TypeVar
 
 from pydantic import TypeAdapter
 from torch import Tensor
@@ -19,6 +19,7 @@ from fedbnn.bayes import Prediction
 from fedbnn.message import Message
 from fedbnn.models import ModelSettings, build
 from fedbnn.network import FlatNetwork
+from fedbnn.privacy import Guarantee
 from fedbnn.randomness import Stream
 from fedbnn.training import Records, TrainingSettings
 
@@ -36,6 +37,9 @@ class State:
 S = TypeVar("S", bound=State)  # the client's state
 V = TypeVar("V", bound=State)  # the server's state
 
+Variant = Literal["personal", "global", "fine_tuned"]
+"""Which model is scored: the client's own, the server's, or the server's after local training at the client."""
+
 
 @dataclass(frozen=True)
 class Client:
@@ -48,6 +52,7 @@ class Client:
     classes: int
     model: ModelSettings
     training: TrainingSettings
+    rounds: int  # exchanges that are planned: a budget that is spent a piece a round is divided by it
     seed: int
 
     @property
@@ -55,29 +60,51 @@ class Client:
         """The client's architecture. Scratch space, shared by all clients of this process with the same model:
         whoever uses it first writes the weights it wants.
         """
-        return _scratch(json.dumps(asdict(self.model)), tuple(self.train.x.shape[1:]), self.classes, self.seed)
+        return self.network_with(self.classes)
+
+    def network_with(self, outputs: int) -> FlatNetwork:
+        """The client's architecture with another number of outputs, e.g. as an embedding."""
+        return _scratch(json.dumps(asdict(self.model)), tuple(self.train.x.shape[1:]), outputs, self.seed)
 
     def initial_weights(self) -> Tensor:
         """Weights as the model's own initialisation draws them for this client."""
-        shape = tuple(self.train.x.shape[1:])
-        seed = Stream((self.seed, "model", self.index)).seed
-        return FlatNetwork(lambda: build(self.model, shape, self.classes), seed).weights
+        return _initial(self.model, tuple(self.train.x.shape[1:]), self.classes, self.seed, self.index)
 
 
 @lru_cache(maxsize=16)
-def _scratch(model: str, shape: tuple[int, ...], classes: int, seed: int) -> FlatNetwork:
+def _scratch(model: str, shape: tuple[int, ...], outputs: int, seed: int) -> FlatNetwork:
     settings = TypeAdapter(ModelSettings).validate_json(model)
-    return FlatNetwork(lambda: build(settings, shape, classes), Stream((seed, "scratch")).seed)
+    return FlatNetwork(lambda: build(settings, shape, outputs), Stream((seed, "scratch")).seed)
+
+
+def _initial(model: ModelSettings, shape: tuple[int, ...], outputs: int, seed: int, index: int) -> Tensor:
+    return FlatNetwork(lambda: build(model, shape, outputs), Stream((seed, "model", index)).seed).weights
 
 
 @dataclass(frozen=True)
 class Roster:
-    """What the server knows: how many clients, which classes, the public alignment set, and who runs which model."""
+    """What the server knows: who takes part with which model, which classes, and the public alignment set."""
 
-    clients: int
+    names: tuple[str, ...]
     classes: int
     alignment: Tensor
     models: tuple[ModelSettings, ...]
+    rounds: int  # exchanges that are planned
+    seed: int
+
+    @property
+    def clients(self) -> int:
+        return len(self.names)
+
+    def network(self, client: int, outputs: int | None = None) -> FlatNetwork:
+        """A client's architecture: scratch space, as `Client.network`."""
+        shape = tuple(self.alignment.shape[1:])
+        return _scratch(json.dumps(asdict(self.models[client])), shape, outputs or self.classes, self.seed)
+
+    def initial_weights(self, client: int, outputs: int | None = None) -> Tensor:
+        """Weights as this client's model would start with, were it on its own."""
+        shape = tuple(self.alignment.shape[1:])
+        return _initial(self.models[client], shape, outputs or self.classes, self.seed, client)
 
 
 class Update(NamedTuple, Generic[S]):
@@ -106,7 +133,21 @@ class Method(ABC, Generic[S, V]):
 
     @abstractmethod
     def predict(self, state: S, client: Client, x: Tensor, rng: Stream) -> Prediction:
-        """The personal model's predictive distribution for records x."""
+        """The predictive distribution of a state's model for records x."""
+
+    def scored(self, state: S, client: Client, message: Message, rng: Stream) -> Mapping[Variant, S]:
+        """Which models are scored, the headline first, each as a state that `predict` takes.
+
+        `message` is what the server would send this client next.
+        """
+        return {"personal": state}
+
+    def privacy_spent(self, client: Client, turns: int, multiplicity: int) -> Guarantee | None:
+        """What is guaranteed after that many turns of this client; None: nothing is.
+
+        `multiplicity` is the largest number of clients that hold one and the same record.
+        """
+        return None
 
     @abstractmethod
     def server_init(self, roster: Roster) -> V:
@@ -117,7 +158,7 @@ class Method(ABC, Generic[S, V]):
         """Names and shapes of what this client must send; checked at the server's door."""
 
     @abstractmethod
-    def server_update(self, state: V, replies: Mapping[int, Message]) -> V:
+    def server_update(self, state: V, replies: Mapping[int, Message], roster: Roster, rng: Stream) -> V:
         """Take in the replies of the clients that took part."""
 
     @abstractmethod

@@ -7,6 +7,7 @@ Pooling comes before the rectifier: max and ReLU commute, and the ReLU then touc
 import difflib
 import importlib
 import inspect
+import json
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -30,6 +31,11 @@ class ModelSettings:
         default=1.0, gt=0, description="share of the clients with this model, relative to the other shares"
     )
     options: dict[str, Any] = Field(default_factory=dict, description="keyword arguments of the model, e.g. width")
+
+    @property
+    def architecture(self) -> str:
+        """Name and options: equal for models whose weights mean the same."""
+        return self.name + (f" {json.dumps(self.options, sort_keys=True)}" if self.options else "")
 
 
 def mlp(input_shape: tuple[int, ...], classes: int, hidden: Iterable[int] = (128,)) -> nn.Module:

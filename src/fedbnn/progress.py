@@ -8,6 +8,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextC
 from rich.progress import TimeRemainingColumn as TimeLeft
 
 from fedbnn.config import Config
+from fedbnn.evaluation import headline
 from fedbnn.experiment import Observer
 from fedbnn.federation import Round
 from fedbnn.results import mean
@@ -56,8 +57,8 @@ class TerminalProgress(Observer):
     def round_done(self, record: Round) -> None:
         if not record.scores:
             return
-        own = mean([e.scores["own_class_accuracy"] for e in record.scores.values()])
-        everything = mean([e.scores["all_class_accuracy"] for e in record.scores.values()])
+        scores = [headline(found).scores for found in record.scores.values()]
+        own, everything = (mean([s[name] for s in scores]) for name in ("own_class_accuracy", "all_class_accuracy"))
         self.accuracy = f", own {own:.1%}, all {everything:.1%}"
         if not self.console.is_terminal:
             self.console.print(

@@ -6,6 +6,8 @@ resumed run needs no saved generator.
 """
 
 import hashlib
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import numpy as np
@@ -31,3 +33,16 @@ class Stream:
 
     def numpy(self) -> np.random.Generator:
         return np.random.default_rng(self.seed)
+
+
+@contextmanager
+def repeatable(stream: Stream) -> Iterator[None]:
+    """One thread and a seeded global generator (for a user's dropout): the same bits wherever this is computed."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(stream.child("global").seed)
+            yield
+    finally:
+        torch.set_num_threads(threads)

@@ -13,7 +13,7 @@ import fedbnn
 from fedbnn.config import Config
 from fedbnn.data import FederatedData
 from fedbnn.engines import Site
-from fedbnn.evaluation import SCORES, Evaluation
+from fedbnn.evaluation import SCORES, Evaluation, headline
 from fedbnn.federation import Round
 from fedbnn.metrics import ReliabilityBins
 
@@ -41,12 +41,24 @@ def metric_lines(record: Round, sites: Sequence[Site]) -> list[dict[str, Any]]:
             if turn.rejected:
                 line["rejected"] = turn.rejected
         if client in record.scores:
-            evaluation = record.scores[client]
-            line |= evaluation.scores | {"reliability": evaluation.reliability.to_dict()}
+            line |= _described(headline(record.scores[client]))
+            others = list(record.scores[client].items())[1:]
+            if others:
+                line["variants"] = {variant: _described(found) for variant, found in others}
         if len(line) > 3:
             line["elapsed"] = record.seconds
             lines.append(line)
     return lines
+
+
+def _described(evaluation: Evaluation) -> dict[str, Any]:
+    return evaluation.scores | {"reliability": evaluation.reliability.to_dict()}
+
+
+def summary(found: Sequence[Evaluation]) -> dict[str, float]:
+    """One value per score over all clients."""
+    bins: ReliabilityBins = reduce(add, (one.reliability for one in found))
+    return {name: getattr(bins, name) if name in POOLED else mean([e.scores[name] for e in found]) for name in SCORES}
 
 
 def curve(lines: Sequence[Mapping[str, Any]]) -> dict[str, list[float]]:
@@ -73,11 +85,11 @@ def assemble(
     data: FederatedData,
     sites: Sequence[Site],
     lines: Sequence[Mapping[str, Any]],
-    final: Mapping[int, Evaluation],
+    final: Mapping[int, Mapping[str, Evaluation]],
     seconds: float,
 ) -> dict[str, Any]:
     """The contents of result.json."""
-    bins: ReliabilityBins = reduce(add, (e.reliability for e in final.values()))
+    judged = [headline(final[site.client.index]) for site in sites]
     by_client: dict[int, list[Mapping[str, Any]]] = {site.client.index: [] for site in sites}
     for line in lines:
         if "bytes_up" in line:
@@ -88,8 +100,7 @@ def assemble(
         [mean([t[name] for t in client if t["round"] > 0] or [0]) for client in turns]
         for name in ("bytes_up", "bytes_down")
     )
-    lists = {name: [final[site.client.index].scores[name] for site in sites] for name in SCORES}
-    headline = {name: getattr(bins, name) if name in POOLED else mean(lists[name]) for name in SCORES}
+    variants = list(final[sites[0].client.index])
     return {
         "fedbnn_version": fedbnn.__version__,
         "method": config.method,
@@ -100,7 +111,10 @@ def assemble(
         "class_names": list(data.dataset.class_names),
         "alignment_points": len(data.alignment_indices),
         "split": config.evaluation.split,
-        **headline,
+        "scored": variants[0],
+        **summary(judged),
+        "variants": {name: summary([found[name] for found in final.values()]) for name in variants},
+        **_privacy(config, data, sites, [len(client) for client in turns]),
         "bytes_up_per_client_round": mean(up),
         "bytes_down_per_client_round": mean(down),
         "seconds": seconds,
@@ -110,15 +124,33 @@ def assemble(
             "weights": [site.weights for site in sites],
             "records": [len(site.client.train) for site in sites],
             "classes": [data.own_classes(site.client.index).tolist() for site in sites],
-            **lists,
+            **{name: [found.scores[name] for found in judged] for name in SCORES},
             "bytes_up": up,
             "bytes_down": down,
             "seconds": [sum(t["seconds"] for t in client) for client in turns],
         },
         "curve": curve(lines),
-        "reliability": bins.to_dict(),
+        "reliability": reduce(add, (found.reliability for found in judged)).to_dict(),
         "uncertainty": {
-            "total": reduce(add, (e.total for e in final.values())).to_dict(),
-            "epistemic": reduce(add, (e.epistemic for e in final.values())).to_dict(),
+            "total": reduce(add, (found.total for found in judged)).to_dict(),
+            "epistemic": reduce(add, (found.epistemic for found in judged)).to_dict(),
         },
+    }
+
+
+def _privacy(config: Config, data: FederatedData, sites: Sequence[Site], turns: Sequence[int]) -> dict[str, Any]:
+    """What is guaranteed to whoever is guaranteed least; nothing is said where nothing is accounted for."""
+    method = config.chosen()
+    spent = [
+        method.privacy_spent(site.client, count, data.multiplicity) for site, count in zip(sites, turns, strict=True)
+    ]
+    guarantees = [one for one in spent if one is not None]
+    if len(guarantees) < len(spent):
+        return {"epsilon_spent": None}
+    weakest = max(guarantees, key=lambda one: one.epsilon)
+    return {
+        "epsilon_spent": weakest.epsilon,
+        "delta": weakest.delta,
+        "privacy_unit": weakest.unit,
+        "mechanism": weakest.mechanism,
     }

@@ -19,10 +19,14 @@ def make_sites(
     models: Sequence[ModelSettings | str] = ("mlp",),
     training: TrainingSettings | None = None,
     *,
+    rounds: int = 12,
     seed: int = 0,
     split: Split = "test",
 ) -> list[Site]:
-    """One site per client; the models are dealt by their shares. Checks every architecture before any work."""
+    """One site per client; the models are dealt by their shares. Checks every architecture before any work.
+
+    `rounds` is how many exchanges are planned; only methods that divide a privacy budget among them look at it.
+    """
     settings = tuple(ModelSettings(m) if isinstance(m, str) else m for m in models)
     alignment = channels_last(torch.from_numpy(data.alignment()))
     x, y, _ = data.evaluation(split)
@@ -43,6 +47,7 @@ def make_sites(
             classes=data.dataset.classes,
             model=model,
             training=training or TrainingSettings(),
+            rounds=rounds,
             seed=seed,
         )
         if all(model != known for known, _, _ in measured):

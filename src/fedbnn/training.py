@@ -73,6 +73,22 @@ def steps(records: Records, count: int, batch_size: int, generator: torch.Genera
             done += 1
 
 
+@dataclass(frozen=True)
+class Pull:
+    """The penalty 1/2 sum_k strength_k (w_k - centre_k)^2 on the weights."""
+
+    centre: Tensor
+    strength: float | Tensor
+
+    def add_gradient(self, weights: Tensor, gradient: Tensor) -> None:
+        """Its gradient strength * (w - centre), with the weights as they are now, added to `gradient`."""
+        apart = weights - self.centre
+        if isinstance(self.strength, Tensor):
+            gradient.addcmul_(apart, self.strength)
+        else:
+            gradient.add_(apart, alpha=self.strength)
+
+
 def fit_point(
     network: FlatNetwork,
     weights: Tensor,
@@ -80,8 +96,12 @@ def fit_point(
     *,
     learning_rate: float,
     weight_decay: float,
+    pull: Pull | None = None,
 ) -> tuple[Tensor, float]:
-    """Minimise the cross-entropy over the batches by Adam from `weights`; returns new weights and the last loss."""
+    """Minimise the cross-entropy over the batches, plus the pull, by Adam from `weights`.
+
+    Returns the new weights and the last minibatch's cross-entropy.
+    """
     network.module.train()
     network.weights.copy_(weights)
     parameter = torch.nn.Parameter(network.weights, requires_grad=False)
@@ -92,5 +112,7 @@ def fit_point(
         network.gradient.zero_()
         loss = functional.cross_entropy(network(batch.x), batch.y)
         loss.backward()
+        if pull:
+            pull.add_gradient(network.weights, network.gradient)
         optimiser.step()
     return network.weights.clone(), float(loss.detach())

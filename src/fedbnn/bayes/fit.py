@@ -52,10 +52,15 @@ class VariationalStep:
         self.mu_grad, self.rho_grad = self.theta.grad[:size], self.theta.grad[size:]
         self.noise, self.scratch = torch.empty(size), torch.empty(size)
         self.optimiser = torch.optim.Adam([self.theta], lr=learning_rate, fused=True)
-        self.strength = anchor.strength if anchor else 0.0
+        self.strength = 0.0
         if anchor:
-            self.prior_mean = anchor.prior.mean
-            self.prior_precision = anchor.strength / anchor.prior.sd.square()  # lambda / s_0^2
+            self.hold(anchor)
+
+    def hold(self, anchor: Anchor) -> None:
+        """From the next step on, the KL term pulls towards this anchor."""
+        self.strength = anchor.strength
+        self.prior_mean = anchor.prior.mean
+        self.prior_precision = anchor.strength / anchor.prior.sd.square()  # lambda / s_0^2
 
     def __call__(self, x: Tensor, target: Tensor) -> Tensor:
         """One weight draw, one pass forward and back, one Adam step; the minibatch's mean cross-entropy."""

@@ -74,10 +74,15 @@ class FederatedData:
             return np.equal(groups, self.client_names[i])
         return np.isin(y, self.own_classes(i))
 
+    @property
+    def multiplicity(self) -> int:
+        """The largest number of clients that hold one and the same record."""
+        held = np.concatenate([np.empty(0, dtype=np.int64), *self.client_indices])
+        return int(np.bincount(held).max(initial=0))
+
     def manifest(self) -> dict[str, Any]:
         """Who holds what, ready for JSON: enough to check a partition without showing a record."""
         data = self.dataset
-        held = np.concatenate([np.empty(0, dtype=np.int64), *self.client_indices])
         return {
             "dataset": data.name,
             "fingerprint": data.fingerprint,
@@ -86,7 +91,7 @@ class FederatedData:
             "test": len(data.y_test),
             "alignment": len(self.alignment_indices),
             "validation": len(self.validation_indices),
-            "largest_multiplicity": int(np.bincount(held).max(initial=0)),
+            "largest_multiplicity": self.multiplicity,
             "clients": [
                 {
                     "name": name,

@@ -54,11 +54,15 @@ class Engine(Protocol):
     def update(self, round_number: int, messages: Mapping[int, Message]) -> Iterator[tuple[int, Reply]]:
         """One turn of each client named in `messages`."""
 
-    def evaluate(self, round_number: int) -> Iterator[tuple[int, Evaluation]]:
-        """Score every client's personal model."""
+    def evaluate(
+        self, round_number: int, messages: Mapping[int, Message]
+    ) -> Iterator[tuple[int, dict[str, Evaluation]]]:
+        """Score the models of each client named in `messages`; these hold what the server would send next."""
 
-    def predict(self, client: int, x: Tensor, round_number: int) -> Prediction:
-        """The predictive distribution of one client's personal model."""
+    def predict(
+        self, client: int, x: Tensor, round_number: int, message: Message, variant: str | None = None
+    ) -> Prediction:
+        """The predictive distribution of one client's model: of this variant, or the one scored first."""
 
     def save(self, folder: Path) -> None:
         """Write every client's state as a safetensors file in the folder."""

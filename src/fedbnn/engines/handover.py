@@ -36,6 +36,7 @@ def write(path: Path, sites: Sequence[Site]) -> None:
                 "index": client.index,
                 "name": client.name,
                 "classes": client.classes,
+                "rounds": client.rounds,
                 "seed": client.seed,
                 "weights": site.weights,
                 "operations": site.operations,
@@ -64,6 +65,7 @@ def read(path: Path, clients: Collection[int]) -> list[Site]:
                 classes=entry["classes"],
                 model=TypeAdapter(ModelSettings).validate_json(json.dumps(entry["model"])),
                 training=TypeAdapter(TrainingSettings).validate_json(json.dumps(entry["training"])),
+                rounds=entry["rounds"],
                 seed=entry["seed"],
             )
             own = file.get_tensor(f"{index}.own").clone()

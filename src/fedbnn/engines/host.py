@@ -7,7 +7,6 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
@@ -17,7 +16,7 @@ from fedbnn.errors import UserError
 from fedbnn.evaluation import Evaluation, evaluate
 from fedbnn.message import Message
 from fedbnn.method import Method, State
-from fedbnn.randomness import Stream
+from fedbnn.randomness import Stream, repeatable
 
 
 def state_file(folder: Path, client: int) -> Path:
@@ -45,16 +44,26 @@ class ClientHost:
         self.states[client] = update.state
         return Reply(update.message, update.info, time.perf_counter() - start)
 
-    def evaluate(self, client: int, round_number: int) -> Evaluation:
-        site = self.sites[client]
-        prediction = self.predict(client, site.evaluation.x, round_number)
-        with self._guard(client, Stream((self.seed, "evaluate", round_number, client))):
-            return evaluate(prediction, site.evaluation.y, site.own)
-
-    def predict(self, client: int, x: Tensor, round_number: int) -> Prediction:
-        rng = Stream((self.seed, "evaluate", round_number, client))
+    def evaluate(self, client: int, round_number: int, message: Message) -> dict[str, Evaluation]:
+        site, rng = self.sites[client], Stream((self.seed, "evaluate", round_number, client))
         with self._guard(client, rng):
-            return self.method.predict(self.states[client], self.sites[client].client, x, rng)
+            models = self.method.scored(self.states[client], site.client, message, rng)
+            return {
+                variant: evaluate(
+                    self.method.predict(state, site.client, site.evaluation.x, rng), site.evaluation.y, site.own
+                )
+                for variant, state in models.items()
+            }
+
+    def predict(self, client: int, x: Tensor, round_number: int, message: Message, variant: str | None) -> Prediction:
+        site, rng = self.sites[client].client, Stream((self.seed, "evaluate", round_number, client))
+        with self._guard(client, rng):
+            models = {
+                str(name): one for name, one in self.method.scored(self.states[client], site, message, rng).items()
+            }
+            if variant is not None and variant not in models:
+                raise UserError(f"variant '{variant}': method '{self.method.name}' scores {', '.join(models)}")
+            return self.method.predict(models[variant or next(iter(models))], site, x, rng)
 
     def save(self, folder: Path) -> None:
         for client, state in self.states.items():
@@ -69,17 +78,12 @@ class ClientHost:
 
     @contextmanager
     def _guard(self, client: int, rng: Stream) -> Iterator[None]:
-        """One thread, a seeded global generator (for a user's dropout), and errors that name the client."""
-        threads = torch.get_num_threads()
-        torch.set_num_threads(1)
+        """Repeatable, and with errors that name the client."""
         try:
-            with torch.random.fork_rng(devices=[]):
-                torch.manual_seed(rng.child("global").seed)
+            with repeatable(rng):
                 yield
         except (UserError, KeyboardInterrupt):
             raise
         except Exception as error:
             name = self.sites[client].client.name
             raise ClientFailure(f"client {client} ('{name}') failed:\n{traceback.format_exc()}") from error
-        finally:
-            torch.set_num_threads(threads)

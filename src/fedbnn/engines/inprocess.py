@@ -24,12 +24,16 @@ class InProcess:
         for client, message in messages.items():
             yield client, self._host.update(client, round_number, message)
 
-    def evaluate(self, round_number: int) -> Iterator[tuple[int, Evaluation]]:
-        for client in self._host.sites:
-            yield client, self._host.evaluate(client, round_number)
+    def evaluate(
+        self, round_number: int, messages: Mapping[int, Message]
+    ) -> Iterator[tuple[int, dict[str, Evaluation]]]:
+        for client, message in messages.items():
+            yield client, self._host.evaluate(client, round_number, message)
 
-    def predict(self, client: int, x: Tensor, round_number: int) -> Prediction:
-        return self._host.predict(client, x, round_number)
+    def predict(
+        self, client: int, x: Tensor, round_number: int, message: Message, variant: str | None = None
+    ) -> Prediction:
+        return self._host.predict(client, x, round_number, message, variant)
 
     def save(self, folder: Path) -> None:
         self._host.save(folder)

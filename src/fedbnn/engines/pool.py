@@ -86,33 +86,24 @@ class WorkerPool:
         self._everyone([({**header, "clients": share}, b"") for share in self._shares])
 
     def update(self, round_number: int, messages: Mapping[int, Message]) -> Iterator[tuple[int, Reply]]:
-        # One frame a worker and message: what goes to all clients alike crosses each pipe once.
-        requests: dict[int, list[tuple[dict[str, Any], bytes]]] = {}
-        for worker, share in enumerate(self._shares):
-            groups: dict[int, list[int]] = {}
-            for client in share:
-                if client in messages:
-                    groups.setdefault(id(messages[client]), []).append(client)
-            requests[worker] = [
-                (
-                    {"request": "update", "round": round_number, "clients": clients},
-                    messages[clients[0]].to_bytes(),
-                )
-                for clients in groups.values()
-            ]
-        for frame in self._exchange(requests):
+        for frame in self._exchange(self._to_clients("update", round_number, messages)):
             header = frame.header
             yield header["client"], Reply(Message.from_bytes(frame.payload), header["info"], header["seconds"])
 
-    def evaluate(self, round_number: int) -> Iterator[tuple[int, Evaluation]]:
-        request = ({"request": "evaluate", "round": round_number}, b"")
-        for frame in self._exchange({worker: [request] for worker in range(len(self._shares))}):
-            yield frame.header["client"], Evaluation.from_dict(frame.header["evaluation"])
+    def evaluate(
+        self, round_number: int, messages: Mapping[int, Message]
+    ) -> Iterator[tuple[int, dict[str, Evaluation]]]:
+        for frame in self._exchange(self._to_clients("evaluate", round_number, messages)):
+            found = frame.header["evaluation"]
+            yield frame.header["client"], {name: Evaluation.from_dict(one) for name, one in found.items()}
 
-    def predict(self, client: int, x: Tensor, round_number: int) -> Prediction:
+    def predict(
+        self, client: int, x: Tensor, round_number: int, message: Message, variant: str | None = None
+    ) -> Prediction:
         worker = next(k for k, share in enumerate(self._shares) if client in share)
-        request = {"request": "predict", "client": client, "round": round_number}
-        [frame] = self._exchange({worker: [(request, Message({"x": x}).to_bytes())]})
+        request = {"request": "predict", "client": client, "round": round_number, "variant": variant}
+        arrays = {"x": x, **{f"message.{name}": array for name, array in message.arrays.items()}}
+        [frame] = self._exchange({worker: [(request, Message(arrays).to_bytes())]})
         return Prediction(**Message.from_bytes(frame.payload).arrays)
 
     def save(self, folder: Path) -> None:
@@ -129,6 +120,22 @@ class WorkerPool:
             for stream in (process.stdin, process.stdout):
                 cast(IO[bytes], stream).close()
         self._folder.cleanup()
+
+    def _to_clients(
+        self, request: str, round_number: int, messages: Mapping[int, Message]
+    ) -> dict[int, list[tuple[dict[str, Any], bytes]]]:
+        """One frame a worker and message: what goes to all clients alike crosses each pipe once."""
+        requests: dict[int, list[tuple[dict[str, Any], bytes]]] = {}
+        for worker, share in enumerate(self._shares):
+            groups: dict[int, list[int]] = {}
+            for client in share:
+                if client in messages:
+                    groups.setdefault(id(messages[client]), []).append(client)
+            requests[worker] = [
+                ({"request": request, "round": round_number, "clients": clients}, messages[clients[0]].to_bytes())
+                for clients in groups.values()
+            ]
+        return requests
 
     def _everyone(self, requests: list[tuple[dict[str, Any], bytes]]) -> None:
         for _ in self._exchange({worker: [request] for worker, request in enumerate(requests)}):

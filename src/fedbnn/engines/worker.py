@@ -46,12 +46,15 @@ class Worker:
         elif request == "update":
             self._update(self._started, header, Message.from_bytes(payload))
         elif request == "evaluate":
-            for client in self._started.sites:
-                evaluation = self._started.evaluate(client, header["round"])
-                self._send({"client": client, "evaluation": evaluation.to_dict()})
+            message = Message.from_bytes(payload)
+            for client in header["clients"]:
+                found = self._started.evaluate(client, header["round"], message)
+                self._send({"client": client, "evaluation": {name: one.to_dict() for name, one in found.items()}})
         elif request == "predict":
-            x = Message.from_bytes(payload).arrays["x"]
-            prediction = self._started.predict(header["client"], x.clone(), header["round"])
+            sent = dict(Message.from_bytes(payload).arrays)
+            x = sent.pop("x").clone()
+            message = Message({name.removeprefix("message."): array for name, array in sent.items()})
+            prediction = self._started.predict(header["client"], x, header["round"], message, header["variant"])
             arrays = {name: getattr(prediction, name) for name in ("probs", "logits", "aleatoric")}
             self._send({"client": header["client"]}, Message(arrays).to_bytes())
         elif request == "save":

@@ -6,6 +6,7 @@ from typing import TypeVar
 
 from fedbnn.message import Message
 from fedbnn.method import Method, Roster, State
+from fedbnn.randomness import Stream
 
 S = TypeVar("S", bound=State)
 
@@ -26,7 +27,7 @@ class Alone(Method[S, Silent]):
     def agreed(self, roster: Roster, client: int) -> Mapping[str, tuple[int, ...]]:
         return {}
 
-    def server_update(self, state: Silent, replies: Mapping[int, Message]) -> Silent:
+    def server_update(self, state: Silent, replies: Mapping[int, Message], roster: Roster, rng: Stream) -> Silent:
         return state
 
     def broadcast(self, state: Silent, client: int) -> Message:

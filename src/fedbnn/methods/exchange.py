@@ -14,6 +14,7 @@ from fedbnn.errors import UserError
 from fedbnn.message import Message
 from fedbnn.method import Client, Method, Roster, State
 from fedbnn.methods.consensus import Rule, Weights, join, output_of, target_of
+from fedbnn.randomness import Stream
 
 S = TypeVar("S", bound=State)
 
@@ -69,7 +70,7 @@ class Exchange(Method[S, Uploads]):
         shapes: dict[str, tuple[int, ...]] = {"phi": (len(roster.alignment), roster.classes)}
         return shapes if self.weights == "uniform" else {**shapes, "weight": (1,)}
 
-    def server_update(self, state: Uploads, replies: Mapping[int, Message]) -> Uploads:
+    def server_update(self, state: Uploads, replies: Mapping[int, Message], roster: Roster, rng: Stream) -> Uploads:
         phi, weight = state.phi.clone(), state.weight.clone()
         for client, reply in replies.items():
             phi[client] = reply.arrays["phi"]

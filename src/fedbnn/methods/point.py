@@ -1,4 +1,4 @@
-"""The deterministic client that Local and FedMD share: one weight vector, trained by Adam."""
+"""The deterministic client that methods without Bayes share: one weight vector, trained by Adam."""
 
 from dataclasses import dataclass
 
@@ -9,7 +9,7 @@ from fedbnn import settings
 from fedbnn.bayes import Prediction, average
 from fedbnn.method import Client, State
 from fedbnn.randomness import Stream
-from fedbnn.training import epochs, fit_point
+from fedbnn.training import Pull, epochs, fit_point
 
 
 @dataclass(frozen=True)
@@ -31,11 +31,18 @@ class PointTraining:
     def client_init(self, client: Client) -> Point:
         return Point(client.initial_weights())
 
-    def train(self, weights: Tensor, client: Client, passes: int, rng: Stream) -> tuple[Tensor, float]:
-        """`passes` epochs of cross-entropy on the client's own records."""
+    def train(
+        self, weights: Tensor, client: Client, passes: int, rng: Stream, pull: Pull | None = None
+    ) -> tuple[Tensor, float]:
+        """`passes` epochs of cross-entropy, plus the pull, on the client's own records."""
         batches = epochs(client.train, passes, client.training.batch_size, rng.child("order").torch())
         return fit_point(
-            client.network, weights, batches, learning_rate=self.learning_rate, weight_decay=self.weight_decay
+            client.network,
+            weights,
+            batches,
+            learning_rate=self.learning_rate,
+            weight_decay=self.weight_decay,
+            pull=pull,
         )
 
     def predict(self, state: Point, client: Client, x: Tensor, rng: Stream) -> Prediction:
