@@ -15,18 +15,36 @@ from fedbnn.experiment import compare, run
 from fedbnn.federation import Federation
 from fedbnn.message import Message
 from fedbnn.method import Client, Method
-from fedbnn.methods import FedBNN, FedMD, Local, LocalBNN
+from fedbnn.methods import (
+    FOLA,
+    DPFedAvg,
+    FedAvg,
+    FedBNN,
+    FedDF,
+    FedMD,
+    FedProx,
+    Local,
+    LocalBNN,
+    PFedBayes,
+    PFedGP,
+    PFedMe,
+)
 from fedbnn.models import ModelSettings
 from fedbnn.sites import make_sites
 from fedbnn.training import TrainingSettings
 
 __all__ = [
+    "FOLA",
     "Client",
     "Config",
+    "DPFedAvg",
     "DataSettings",
     "Dataset",
+    "FedAvg",
     "FedBNN",
+    "FedDF",
     "FedMD",
+    "FedProx",
     "FederatedData",
     "Federation",
     "InProcess",
@@ -35,6 +53,9 @@ __all__ = [
     "Message",
     "Method",
     "ModelSettings",
+    "PFedBayes",
+    "PFedGP",
+    "PFedMe",
     "PartitionSettings",
     "Prediction",
     "TrainingSettings",

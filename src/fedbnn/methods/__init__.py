@@ -3,11 +3,49 @@
 from typing import Any
 
 from fedbnn.method import Method
+from fedbnn.methods.dp_fedavg import DPFedAvg
+from fedbnn.methods.fedavg import FedAvg
 from fedbnn.methods.fedbnn import FedBNN
+from fedbnn.methods.feddf import FedDF
 from fedbnn.methods.fedmd import FedMD
+from fedbnn.methods.fedprox import FedProx
+from fedbnn.methods.fola import FOLA
 from fedbnn.methods.local import Local
 from fedbnn.methods.local_bnn import LocalBNN
+from fedbnn.methods.pfedbayes import PFedBayes
+from fedbnn.methods.pfedgp import PFedGP
+from fedbnn.methods.pfedme import PFedMe
 
-METHODS: dict[str, type[Method[Any, Any]]] = {cls.name: cls for cls in (FedBNN, FedMD, LocalBNN, Local)}
+METHODS: dict[str, type[Method[Any, Any]]] = {
+    cls.name: cls
+    for cls in (
+        FedBNN,
+        FedMD,
+        FedDF,
+        FedAvg,
+        FedProx,
+        PFedMe,
+        PFedBayes,
+        PFedGP,
+        FOLA,
+        DPFedAvg,
+        LocalBNN,
+        Local,
+    )
+}
 
-__all__ = ["METHODS", "FedBNN", "FedMD", "Local", "LocalBNN"]
+__all__ = [
+    "FOLA",
+    "METHODS",
+    "DPFedAvg",
+    "FedAvg",
+    "FedBNN",
+    "FedDF",
+    "FedMD",
+    "FedProx",
+    "Local",
+    "LocalBNN",
+    "PFedBayes",
+    "PFedGP",
+    "PFedMe",
+]
