@@ -10,7 +10,21 @@ from fedbnn.metrics import brier, nll, reliability, uncertainty_histogram
 
 CLASSES = 10
 ARCHITECTURES = {"mlp": 26_122, "cnn2": 61_706, "cnn3": 128_420, "mymodels.vision:small_resnet": 272_474}
-SKILL = {"fedbnn": 0.95, "fedavg": 0.88, "fedprox": 0.89, "pfedme": 0.91, "pfedbayes": 0.92, "local": 0.9}
+SKILL = {
+    "fedbnn": 0.95, "fedmd": 0.93, "feddf": 0.91, "fedavg": 0.84, "fedprox": 0.85, "pfedme": 0.91, "pfedgp": 0.94,
+    "pfedbayes": 0.92, "fola": 0.86, "dp_fedavg": 0.78, "local_bnn": 0.92, "local": 0.9,
+}  # fmt: skip
+TWELVE = list(SKILL)
+SCORES = ("own_class_accuracy", "all_class_accuracy", "nll", "brier", "ece", "mce", "all_class_nll")
+VARIANTS = {
+    "fedavg": ["global", "fine_tuned"],
+    "fedprox": ["global", "fine_tuned"],
+    "fola": ["global", "fine_tuned"],
+    "dp_fedavg": ["global", "fine_tuned"],
+    "pfedme": ["personal", "global"],
+}
+PRIVACY = {"dp_fedavg": {"epsilon_spent": 7.94, "delta": 1e-5, "privacy_unit": "client", "mechanism": "Gaussian sums"}}
+NEW_KEYS = ("scored", "variants", "epsilon_spent", "delta", "privacy_unit", "mechanism")
 
 
 def _predictions(skill: float, sharpness: float, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
@@ -55,7 +69,7 @@ def sample_result(method: str = "fedbnn", seed: int = 0, rounds: int = 12, clien
     at = np.arange(rounds + 1)
     rise = (1 - 0.28 * np.exp(-at / 2.5)) * (1 + rng.normal(0, 0.004, len(at)))
     seconds = {"fedbnn": 31.2, "local": 12.4}.get(method, 22.0) * (1 + 0.05 * float(rng.random()))
-    return {
+    result = {
         "fedbnn_version": "0.1.0",
         "method": method,
         "seed": seed,
@@ -97,10 +111,40 @@ def sample_result(method: str = "fedbnn", seed: int = 0, rounds: int = 12, clien
         "reliability": bins.to_dict(),
         "uncertainty": {"total": total.to_dict(), "epistemic": epistemic.to_dict()},
     }
+    variants = VARIANTS.get(method, ["personal"])
+    return result | with_variants(result, *variants) | PRIVACY.get(method, {"epsilon_spent": None})
+
+
+def with_variants(result: dict[str, Any], *names: str) -> dict[str, Any]:
+    """The entries of a result whose headline is the first of these variants; the others are better by a known share."""
+    headline = {name: result[name] for name in SCORES}
+    variants = {
+        name: {
+            score: value if at == 0 else (1 - (1 - value) * 0.5**at if "accuracy" in score else value * 0.5**at)
+            for score, value in headline.items()
+        }
+        for at, name in enumerate(names)
+    }
+    return {"scored": names[0], "variants": variants}
+
+
+def without_new_keys(result: dict[str, Any]) -> dict[str, Any]:
+    """As a version wrote it that scored one model and accounted for no privacy."""
+    return {key: value for key, value in result.items() if key not in NEW_KEYS}
 
 
 def sample_config(method: str = "fedbnn", seed: int = 0) -> dict[str, Any]:
-    own = {"fedbnn": {"gamma": 0.7, "prior_steps": 100}, "fedprox": {"mu": 0.01}}.get(method, {})
+    own = {
+        "fedbnn": {"gamma": 0.7, "prior_steps": 100},
+        "fedmd": {"digest_epochs": 2},
+        "feddf": {"distillation_steps": 200, "learning_rate": 1e-3},
+        "fedprox": {"mu": 0.01},
+        "pfedme": {"lambda": 15.0, "inner_steps": 5, "beta": 1.0},
+        "pfedgp": {"gibbs_steps": 20},
+        "pfedbayes": {"zeta": 10.0},
+        "fola": {"prior_precision": 0.1},
+        "dp_fedavg": {"clip": 1.0, "noise": 0.8},
+    }.get(method, {})
     return {
         "seed": seed,
         "rounds": 12,

@@ -7,7 +7,7 @@ import pytest
 
 from fedbnn.errors import UserError
 from fedbnn.report import write_report
-from tests.report.samples import sample_result, write_comparison, write_run
+from tests.report.samples import sample_result, with_variants, write_comparison, write_run
 
 
 def error_of(folder: Path) -> str:
@@ -71,9 +71,64 @@ def _list(result: dict[str, Any]) -> None:
     result["uncertainty"]["total"] = [1]
 
 
+def _unknown_variant(result: dict[str, Any]) -> None:
+    result["scored"] = "best"
+
+
+def _unlisted_variant(result: dict[str, Any]) -> None:
+    result["scored"] = "global"
+
+
+def _variants_without_scored(result: dict[str, Any]) -> None:
+    del result["scored"]
+
+
+def _no_variant(result: dict[str, Any]) -> None:
+    result["variants"] = {}
+
+
+def _variant_without_a_score(result: dict[str, Any]) -> None:
+    del result["variants"]["personal"]["brier"]
+
+
+def _two_headlines(result: dict[str, Any]) -> None:
+    result["nll"], result["variants"]["personal"]["nll"] = 0.5, 0.25
+
+
+def _negative_epsilon(result: dict[str, Any]) -> None:
+    result |= {"epsilon_spent": -1.0, "delta": 1e-5, "privacy_unit": "record", "mechanism": "DP-SGD"}
+
+
+def _epsilon_is_no_number(result: dict[str, Any]) -> None:
+    result |= {"epsilon_spent": float("nan"), "delta": 1e-5, "privacy_unit": "record", "mechanism": "DP-SGD"}
+
+
+def _epsilon_without_delta(result: dict[str, Any]) -> None:
+    result |= {"epsilon_spent": 1.0, "privacy_unit": "record", "mechanism": "DP-SGD"}
+
+
+def _certain_delta(result: dict[str, Any]) -> None:
+    result |= {"epsilon_spent": 1.0, "delta": 1.0, "privacy_unit": "record", "mechanism": "DP-SGD"}
+
+
+def _odd_unit(result: dict[str, Any]) -> None:
+    result |= {"epsilon_spent": 1.0, "delta": 1e-5, "privacy_unit": "pixel", "mechanism": "DP-SGD"}
+
+
 @pytest.mark.parametrize(
     ("damage", "expected"),
     [
+        (_unknown_variant, "scored: Input should be 'personal', 'global' or 'fine_tuned'"),
+        (_unlisted_variant, "scored is 'global', but variants has ['personal']"),
+        (_variants_without_scored, "variants without 'scored'"),
+        (_no_variant, "scored is 'personal', but variants has []"),
+        (_variant_without_a_score, "variants.personal.brier: Field required"),
+        (_two_headlines, "nll is 0.5, but variants.personal.nll is 0.25"),
+        (_negative_epsilon, "epsilon_spent: Input should be greater than or equal to 0"),
+        (_epsilon_is_no_number, "epsilon_spent: Input should be greater than or equal to 0"),
+        (_epsilon_without_delta, "epsilon_spent without 'delta'"),
+        (_certain_delta, "delta: Input should be less than 1"),
+        (_odd_unit, "privacy_unit: Input should be 'record' or 'client'"),
         (_drop, "curve.round: Field required"),
         (_shorten, "per_client: Value error, lists differ in length"),
         (_word, "nll: Input should be a valid number"),
@@ -132,6 +187,14 @@ def test_seeds_that_cannot_be_pooled(tmp_path: Path) -> None:
     result["reliability"] = {"edges": [0, 1], "count": [1], "confidence_sum": [0.5], "correct_sum": [1]}
     write_run(tmp_path / "fedbnn-seed1", result)
     assert "the runs of 'fedbnn' cannot be pooled" in error_of(tmp_path)
+
+
+def test_seeds_that_score_different_models(tmp_path: Path) -> None:
+    write_comparison(tmp_path, ["fedavg"], [0, 1])
+    result = sample_result("fedavg", seed=1)
+    write_run(tmp_path / "fedavg-seed1", result | with_variants(result, "fine_tuned", "global"))
+    text = error_of(tmp_path)
+    assert "the runs of 'fedavg' score different models (global, fine_tuned; fine_tuned, global)" in text
 
 
 def test_page_that_cannot_be_written(tmp_path: Path) -> None:

@@ -7,7 +7,6 @@ from hypothesis import strategies as st
 
 from fedbnn.report.axes import span
 from fedbnn.report.figures import MISSING, Spread, counted, duration, listed, plain, share, show, size
-from fedbnn.report.series import Series
 from fedbnn.report.svg import Scale
 from fedbnn.report.ticks import nice_ticks, tick_text
 
@@ -114,9 +113,3 @@ def test_words() -> None:
     assert counted(1, "client") == "1 client"
     assert counted(1200, "client") == "1,200 clients"
     assert [listed(["a"]), listed(["a", "b"]), listed(["a", "b", "c"])] == ["a", "a and b", "a, b and c"]
-
-
-def test_methods_look_different() -> None:
-    looks = [Series(index) for index in range(84)]
-    assert len({(look.colour, look.dash, look.marker) for look in looks}) == 84
-    assert len({look.marker for look in looks[:6]}) == 6

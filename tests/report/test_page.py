@@ -117,10 +117,11 @@ def test_comparison_table_shows_mean_and_deviation_over_seeds(comparison_page: s
     assert heading == [
         "Method", "Own-class accuracy", "All-class accuracy", "NLL", "ECE", "MCE", "Sent", "Received", "Time",
     ]  # fmt: skip
-    assert [row[0] for row in rows] == METHODS
+    assert [row[0] for row in rows] == ["fedbnn", "fedavg global", "fedavg fine-tuned", "local"]
     fields = ["own_class_accuracy", "all_class_accuracy", "nll", "ece", "mce"]
-    for row in rows:
-        results = [sample_result(row[0], seed) for seed in SEEDS]
+    models = [("fedbnn", "personal"), ("fedavg", "global"), ("fedavg", "fine_tuned"), ("local", "personal")]
+    for row, (method, variant) in zip(rows, models, strict=True):
+        results = [sample_result(method, seed)["variants"][variant] for seed in SEEDS]
         for text, field in zip(row[1:6], fields, strict=True):
             values = np.array([result[field] for result in results])
             scale, tolerance = (100, 0.0501) if "%" in text else (1, 0.000501)
@@ -132,14 +133,31 @@ def test_comparison_table_shows_mean_and_deviation_over_seeds(comparison_page: s
 
 def test_best_of_each_column_is_marked_in_words(comparison_page: str) -> None:
     heading, *rows = Reader(comparison_page).tables[RESULTS_TABLE]
-    fields = {"Own-class accuracy": max, "NLL": min, "ECE": min, "Time": min}
-    keys = {"Own-class accuracy": "own_class_accuracy", "NLL": "nll", "ECE": "ece", "Time": "seconds"}
+    fields = {"Own-class accuracy": max, "NLL": min, "ECE": min}
+    keys = {"Own-class accuracy": "own_class_accuracy", "NLL": "nll", "ECE": "ece"}
+    models = {
+        "fedbnn": ("fedbnn", "personal"),
+        "fedavg global": ("fedavg", "global"),
+        "fedavg fine-tuned": ("fedavg", "fine_tuned"),
+        "local": ("local", "personal"),
+    }
     for name, choose in fields.items():
-        means = {m: float(np.mean([sample_result(m, s)[keys[name]] for s in SEEDS])) for m in METHODS}
+        means = {
+            label: float(np.mean([sample_result(method, s)["variants"][variant][keys[name]] for s in SEEDS]))
+            for label, (method, variant) in models.items()
+        }
         column = heading.index(name)
         marked = [row[0] for row in rows if "best" in row[column]]
         assert marked == [choose(means, key=means.__getitem__)]
         assert all(("★" in row[column]) == ("best" in row[column]) for row in rows)
+
+
+def test_costs_are_the_runs_and_stand_once(comparison_page: str) -> None:
+    heading, *rows = Reader(comparison_page).tables[RESULTS_TABLE]
+    by_label = {row[0]: row for row in rows}
+    assert by_label["fedavg fine-tuned"][heading.index("Sent") :] == ["", "", ""]
+    assert by_label["fedavg global"][heading.index("Sent")] == "488.7 kB"
+    assert [row[0] for row in rows if "best" in row[heading.index("Time")]] == ["local"]
 
 
 def test_one_seed_has_no_deviation(tmp_path: Path) -> None:
@@ -277,8 +295,8 @@ def test_hostile_methods_of_a_comparison(tmp_path: Path) -> None:
 
 def test_missing_numbers_show_as_a_dash(tmp_path: Path) -> None:
     result = sample_result()
-    result["ece"] = None
-    result["all_class_accuracy"] = math.nan
+    result["ece"] = result["variants"]["personal"]["ece"] = None
+    result["all_class_accuracy"] = result["variants"]["personal"]["all_class_accuracy"] = math.nan
     result["bytes_up_per_client_round"] = None
     result["per_client"]["own_class_accuracy"][3] = None
     result["per_client"]["nll"][4] = math.nan
@@ -296,7 +314,8 @@ def test_missing_numbers_show_as_a_dash(tmp_path: Path) -> None:
 
 def test_perfect_run_with_one_client_and_one_round(tmp_path: Path) -> None:
     result = sample_result(rounds=1, clients=1)
-    result["own_class_accuracy"] = result["curve"]["own_class_accuracy"][0] = 1.0
+    result["own_class_accuracy"] = result["variants"]["personal"]["own_class_accuracy"] = 1.0
+    result["curve"]["own_class_accuracy"][0] = 1.0
     result["curve"]["own_class_accuracy"][1] = 1.0
     result["per_client"]["own_class_accuracy"] = [1.0]
     result["per_client"]["classes"] = [list(range(10))]

@@ -11,7 +11,9 @@ from pydantic import BaseModel, ValidationError
 
 from fedbnn.errors import UserError
 from fedbnn.metrics import ReliabilityBins, UncertaintyHistogram
+from fedbnn.report.privacy import Guarantee, weakest
 from fedbnn.report.schema import Comparison, Result
+from fedbnn.report.variants import Variant
 
 UNFINISHED = "the run is not finished; continue it with --resume"
 BROKEN = "repeat the run to write it anew"
@@ -37,6 +39,16 @@ class Group:
     @property
     def results(self) -> tuple[Result, ...]:
         return tuple(run.result for run in self.runs)
+
+    @property
+    def variants(self) -> tuple[Variant, ...]:
+        """The models that are scored, the headline first; the same in all runs."""
+        return tuple(self.runs[0].result.variants)
+
+    @property
+    def guarantee(self) -> Guarantee | None:
+        """What holds in every run."""
+        return weakest([result.guarantee for result in self.results])
 
     @property
     def reliability(self) -> ReliabilityBins:
@@ -83,6 +95,12 @@ def _load_comparison(folder: Path) -> Study:
         runs.setdefault(entry.method, []).append(_load_run(_inside(folder, entry.folder, path)))
     study = Study(comparison=True, groups=tuple(Group(name, tuple(of)) for name, of in runs.items()))
     for group in study.groups:
+        scored = dict.fromkeys(", ".join(result.variants) for result in group.results)
+        if len(scored) > 1:
+            raise UserError(
+                f"{path}: the runs of {group.method!r} score different models ({'; '.join(scored)}); "
+                "give them different methods"
+            )
         try:
             _ = group.reliability, group.total_uncertainty, group.epistemic_uncertainty
         except ValueError as error:

@@ -6,7 +6,7 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, StrictUndefined, select_autoescape
 from markupsafe import Markup
 
-from fedbnn.report import clients, headline, settings
+from fedbnn.report import clients, headline, privacy, settings, variants
 from fedbnn.report.axes import span
 from fedbnn.report.charts.clients import architectures, client_accuracy
 from fedbnn.report.charts.curves import learning_curves
@@ -14,7 +14,7 @@ from fedbnn.report.charts.reliability import reliability_diagram
 from fedbnn.report.charts.traffic import traffic_bars
 from fedbnn.report.charts.uncertainty import shares, uncertainty_mirror
 from fedbnn.report.figures import counted, listed, share, show, size
-from fedbnn.report.load import Study
+from fedbnn.report.load import Group, Study
 from fedbnn.report.schema import Result
 from fedbnn.report.series import Series
 from fedbnn.report.svg import printable
@@ -23,6 +23,9 @@ from fedbnn.report.traffic import Traffic, traffic_of
 
 WIDE, NARROW = 440.0, 330.0
 """Widths of a chart that has half the page and of one among small multiples."""
+
+MOST_COLUMNS = 6
+"""Settings of more methods than this are told in words: a column a method would not fit the page."""
 
 
 @dataclass(frozen=True)
@@ -72,9 +75,7 @@ def _context(study: Study) -> dict[str, Any]:
         "facts": facts(study),
         "notes": notes(study),
         "lead": "" if study.comparison else lead(first),
-        "cards": [] if study.comparison else headline.cards(study.groups[0]),
-        "columns": headline.COLUMNS,
-        "rows": headline.table(study.groups) if study.comparison else [],
+        **(_results(study) if study.comparison else _run(study.groups[0])),
         "seeds": sorted({len(group.runs) for group in study.groups}),
         "sections": [_curves(study), _clients(study), _reliability(study), _uncertainty(study)],
         "traffic": traffic,
@@ -82,10 +83,40 @@ def _context(study: Study) -> dict[str, Any]:
         "traffic_rows": [_traffic_row(of) for of in traffic],
         "shared": settings.shared(study),
         "differing": settings.differing(study),
+        "differing_in_words": settings.differing_in_words(study) if len(study.groups) > MOST_COLUMNS else [],
         "client_columns": clients.COLUMNS,
         "text_columns": clients.TEXT_COLUMNS,
         "client_rows": clients.client_rows,
+        "label": _label,
+        "shown": _shown(study).strip(),
         "counted": counted,
+    }
+
+
+def _run(group: Group) -> dict[str, Any]:
+    """The headline of one run."""
+    sends = any(result.bytes_up_per_client_round != 0 for result in group.results)
+    return {
+        "cards": headline.cards(group),
+        "scored": variants.explained(group.variants) if variants.named(group.variants) else "",
+        "score_columns": headline.SCORES,
+        "variant_rows": headline.variant_rows(group),
+        "privacy": privacy.in_words(group.guarantee, sends),
+    }
+
+
+def _results(study: Study) -> dict[str, Any]:
+    """The headline of a comparison."""
+    held = list(dict.fromkeys(variant for group in study.groups for variant in group.variants))
+    return {
+        "columns": headline.COLUMNS,
+        "epsilon": headline.has_epsilon(study.groups),
+        "rows": headline.table(study.groups),
+        "scored": variants.explained(held),
+        "privacy": privacy.explained(
+            [(group.method, group.guarantee) for group in study.groups],
+            any(len(group.runs) > 1 for group in study.groups),
+        ),
     }
 
 
@@ -136,10 +167,20 @@ def notes(study: Study) -> list[str]:
 
 def lead(result: Result) -> str:
     return (
-        f"After {counted(result.rounds, 'round')} a client's own model is right on "
-        f"{show(result.own_class_accuracy, share)} of the {result.split} records from classes it holds, "
+        f"After {counted(result.rounds, 'round')} {variants.subject(result.scored)} is right on "
+        f"{show(result.own_class_accuracy, share)} of the {result.split} records from classes the client holds, "
         f"and on {show(result.all_class_accuracy, share)} of those from all classes."
     )
+
+
+def _shown(study: Study) -> str:
+    """A sentence that ends the reading of a section of charts, where it could be in doubt what they are of."""
+    words = variants.shown([group.variants for group in study.groups])
+    return f" {words}" if words else ""
+
+
+def _label(group: Group) -> str:
+    return variants.label(group.method, group.variants)
 
 
 def _curves(study: Study) -> Section:
@@ -155,11 +196,11 @@ def _curves(study: Study) -> Section:
     )
     if any(len(group.runs) > 1 for group in study.groups):
         reading += " Lines are means over seeds, bands run from the least to the greatest seed."
-    legend = [(group.method, Series(i).swatch()) for i, group in enumerate(study.groups)]
+    legend = [(_label(group), Series(i).swatch()) for i, group in enumerate(study.groups)]
     return Section(
         "curves",
         "Learning curves",
-        reading,
+        reading + _shown(study),
         [Panel(name, [learning_curves(study.groups, key, name, percent)]) for key, name, percent in metrics],
         legend if len(legend) > 1 else [],
     )
@@ -174,10 +215,10 @@ def _clients(study: Study) -> Section:
     return Section(
         "architectures",
         "Clients by architecture",
-        reading,
+        reading + _shown(study),
         [
             Panel(
-                group.method if len(study.groups) > 1 else "",
+                _label(group) if len(study.groups) > 1 else "",
                 [client_accuracy(group, Series(i), rows, ticks, width)],
                 Series(i) if len(study.groups) > 1 else None,
             )
@@ -196,10 +237,10 @@ def _reliability(study: Study) -> Section:
     return Section(
         "reliability",
         "Reliability",
-        reading,
+        reading + _shown(study),
         [
             Panel(
-                group.method if len(study.groups) > 1 else "",
+                _label(group) if len(study.groups) > 1 else "",
                 [reliability_diagram(group.reliability, group.method, width)],
                 Series(i) if len(study.groups) > 1 else None,
             )
@@ -228,10 +269,10 @@ def _uncertainty(study: Study) -> Section:
         total = uncertainty_mirror(group.total_uncertainty, "Total", group.method, most[0], width)
         epistemic = uncertainty_mirror(group.epistemic_uncertainty, "Epistemic", group.method, most[1], width)
         if len(study.groups) > 1:
-            panels.append(Panel(group.method, [total, epistemic], Series(i)))
+            panels.append(Panel(_label(group), [total, epistemic], Series(i)))
         else:
             panels += [Panel("Total", [total]), Panel("Epistemic", [epistemic])]
-    return Section("uncertainty", "Uncertainty of right and wrong predictions", reading, panels)
+    return Section("uncertainty", "Uncertainty of right and wrong predictions", reading + _shown(study), panels)
 
 
 def _width(study: Study) -> float:

@@ -2,11 +2,13 @@
 
 import math
 from collections.abc import Mapping
-from typing import Annotated, Any, Self
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
 from fedbnn.metrics import ReliabilityBins, UncertaintyHistogram
+from fedbnn.report.privacy import Guarantee
+from fedbnn.report.variants import Variant
 
 
 def _none_is_nan(value: Any) -> Any:
@@ -79,8 +81,20 @@ class Uncertainty(BaseModel):
     epistemic: Histogram
 
 
-class Result(BaseModel):
-    """result.json: what a finished run found."""
+class Scores(BaseModel):
+    """How good one model is: means over clients, calibration errors of all their predictions pooled."""
+
+    own_class_accuracy: Number
+    all_class_accuracy: Number
+    nll: Number
+    brier: Number
+    ece: Number
+    mce: Number
+    all_class_nll: Number
+
+
+class Result(Scores):
+    """result.json: what a finished run found. The scores at its top are those of the variant `scored`."""
 
     model_config = ConfigDict(arbitrary_types_allowed=True)
 
@@ -93,13 +107,12 @@ class Result(BaseModel):
     class_names: list[str]
     alignment_points: int
     split: str
-    own_class_accuracy: Number
-    all_class_accuracy: Number
-    nll: Number
-    brier: Number
-    ece: Number
-    mce: Number
-    all_class_nll: Number
+    scored: Variant = "personal"
+    variants: dict[Variant, Scores] = Field(default_factory=dict)
+    epsilon_spent: float | None = Field(default=None, ge=0)
+    delta: float | None = Field(default=None, ge=0, lt=1)
+    privacy_unit: Literal["record", "client"] | None = None
+    mechanism: str | None = None
     bytes_up_per_client_round: Number
     bytes_down_per_client_round: Number
     seconds: Number
@@ -107,6 +120,40 @@ class Result(BaseModel):
     curve: Curve
     reliability: Bins
     uncertainty: Uncertainty
+
+    @model_validator(mode="after")
+    def _headline_is_a_variant(self) -> Self:
+        """Fills in the one variant of a result that names none, and puts the headline first."""
+        own = Scores(**{name: getattr(self, name) for name in Scores.model_fields})
+        if "variants" in self.model_fields_set:
+            if "scored" not in self.model_fields_set:
+                raise ValueError("variants without 'scored'")
+            if self.scored not in self.variants:
+                raise ValueError(f"scored is {self.scored!r}, but variants has {list(self.variants)}")
+            for name, value in self.variants[self.scored]:
+                if not _same(value, getattr(own, name)):
+                    raise ValueError(f"{name} is {getattr(own, name)}, but variants.{self.scored}.{name} is {value}")
+        self.variants = {self.scored: own} | {name: of for name, of in self.variants.items() if name != self.scored}
+        return self
+
+    @model_validator(mode="after")
+    def _guarantee_is_whole(self) -> Self:
+        if self.epsilon_spent is not None:
+            for name in ("delta", "privacy_unit", "mechanism"):
+                if getattr(self, name) is None:
+                    raise ValueError(f"epsilon_spent without {name!r}")
+        return self
+
+    @property
+    def guarantee(self) -> Guarantee | None:
+        if self.epsilon_spent is None or self.delta is None or self.privacy_unit is None or self.mechanism is None:
+            return None
+        return Guarantee(self.epsilon_spent, self.delta, self.privacy_unit, self.mechanism)
+
+
+def _same(one: float, other: float) -> bool:
+    """The same number but for the order in which a sum was taken; no number is the same as no number."""
+    return (math.isnan(one) and math.isnan(other)) or math.isclose(one, other, rel_tol=1e-9, abs_tol=1e-12)
 
 
 class Entry(BaseModel):

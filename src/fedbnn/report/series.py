@@ -7,6 +7,8 @@ from markupsafe import Markup
 from fedbnn.report.svg import MARKERS, Drawing
 
 COLOURS = 7
+"""Colours of the page. They differ in lightness as well as in hue, to be told apart also by the colour-blind."""
+
 DASHES = ("", "7 3", "2 3", "9 3 2 3")
 
 
@@ -18,7 +20,7 @@ class Series:
 
     @property
     def colour(self) -> str:
-        """A CSS class that sets the variable --s to one colour of the Okabe-Ito palette."""
+        """A CSS class that sets the variable --s to one colour of the page's palette."""
         return f"s{self.index % COLOURS}"
 
     @property
@@ -29,6 +31,15 @@ class Series:
     def marker(self) -> str:
         return MARKERS[self.index % len(MARKERS)]
 
+    @property
+    def hollow(self) -> bool:
+        """Every second run through the markers is drawn in outline, so that twelve methods have twelve marks."""
+        return self.index // len(MARKERS) % 2 == 1
+
+    def mark(self, kind: str) -> str:
+        """The CSS classes of a mark of this kind ("dot" on a line, "spot" for a client)."""
+        return f"{kind} {self.colour}{' hollow' if self.hollow else ''}"
+
     def swatch(self) -> Markup:
         """The sample of line and marker beside a name in a legend."""
         drawing = Drawing(34, 14, "")
@@ -37,5 +48,5 @@ class Series:
         drawing.root.set("aria-hidden", "true")
         drawing.root.set("class", "swatch")
         drawing.path([(1, 7), (33, 7)], f"line {self.colour}", dash=self.dash)
-        drawing.marker(self.marker, 17, 7, 4, f"dot {self.colour}")
+        drawing.marker(self.marker, 17, 7, 4, self.mark("dot"))
         return drawing.markup()

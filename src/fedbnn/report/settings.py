@@ -30,6 +30,27 @@ def differing(study: Study) -> list[tuple[str, list[str]]]:
     return [(key, [_values(group, key) for group in study.groups]) for key in keys]
 
 
+def differing_in_words(study: Study) -> list[tuple[str, str]]:
+    """The same in a line a setting, for more methods than a table has room for columns: "0.7 (fedbnn); 0.5 (feddf)".
+
+    Methods without the setting are left out, and so is a setting that only repeats the methods' names.
+    """
+    methods = [group.method for group in study.groups]
+    lines = []
+    for key, values in differing(study):
+        by_value: dict[str, list[str]] = {}
+        for method, value in zip(methods, values, strict=True):
+            by_value.setdefault(value, []).append(method)
+        if values != methods:
+            parts = [
+                f"{value} (all)" if len(of) == len(methods) else f"{value} ({', '.join(of)})"
+                for value, of in by_value.items()
+                if value != MISSING
+            ]
+            lines.append((key, "; ".join(parts) or MISSING))
+    return lines
+
+
 def _values(group: Group, key: str) -> str:
     return ", ".join(dict.fromkeys(table.get(key, MISSING) for table in _tables(group.runs)))
 

@@ -69,7 +69,7 @@ def _row(drawing: Drawing, dots: list[tuple[float, str]], x: Scale, lane: tuple[
             at,
             middle + offset,
             radius * 0.9,
-            f"spot {look.colour}",
+            look.mark("spot"),
             tip=f"{name}: {show(value, share)}",
         )
 

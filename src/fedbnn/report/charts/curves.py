@@ -12,6 +12,8 @@ from fedbnn.report.svg import Drawing
 from fedbnn.report.ticks import nice_ticks
 
 WIDTH, HEIGHT = 440.0, 270.0
+FEW, TALL = 6, 360.0
+"""More lines than a few get a taller chart, to lie further apart."""
 MOST_MARKERS = 13
 
 
@@ -40,8 +42,9 @@ def learning_curves(groups: tuple[Group, ...], metric: str, name: str, percent: 
     ends = ", ".join(
         f"{group.method} {curve[-1].mean:.3f}" for group, curve in zip(groups, curves, strict=True) if curve
     )
-    drawing = Drawing(WIDTH, HEIGHT, f"{name} against rounds. At the end: {ends or 'no values'}.")
-    box = Box(52, 12, WIDTH - 14, HEIGHT - 44)
+    height = HEIGHT if len(groups) <= FEW else TALL
+    drawing = Drawing(WIDTH, height, f"{name} against rounds. At the end: {ends or 'no values'}.")
+    box = Box(52, 12, WIDTH - 14, height - 44)
     values = [value for curve in curves for point in curve for value in (point.low, point.high)]
     least, ceiling = (0.1, 1.0) if percent else (0.02, math.inf)
     y = vertical(drawing, box, nice_ticks(*span(values, least, 0.0, ceiling), 6), percent)
@@ -51,7 +54,7 @@ def learning_curves(groups: tuple[Group, ...], metric: str, name: str, percent: 
         if any(point.high > point.low for point in curve):
             upper = [(x(point.round), y(point.high)) for point in curve]
             lower = [(x(point.round), y(point.low)) for point in reversed(curve)]
-            drawing.path(upper + lower, f"band {look.colour}", closed=True)
+            drawing.path(upper + lower, f"band {look.colour}{' faint' if len(groups) > FEW else ''}", closed=True)
     for look, curve in reversed(list(zip(looks, curves, strict=True))):
         if not curve:
             continue
@@ -59,5 +62,5 @@ def learning_curves(groups: tuple[Group, ...], metric: str, name: str, percent: 
         every = math.ceil(len(curve) / MOST_MARKERS)
         for point in curve[look.index % every :: every]:
             tip = f"{groups[look.index].method}, round {point.round}: {point.mean:.3f}"
-            drawing.marker(look.marker, x(point.round), y(point.mean), 3.4, f"dot {look.colour}", tip=tip)
+            drawing.marker(look.marker, x(point.round), y(point.mean), 3.4, look.mark("dot"), tip=tip)
     return drawing.markup()
