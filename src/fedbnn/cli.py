@@ -15,7 +15,7 @@ from rich.markup import escape
 
 import fedbnn
 from fedbnn import experiment, tables
-from fedbnn.config import check_method, default_toml, load_config
+from fedbnn.config import check_method, default_toml, load_config, presets
 from fedbnn.data import SOURCES
 from fedbnn.engines import ClientFailure
 from fedbnn.errors import UserError
@@ -37,7 +37,7 @@ error_console = Console(stderr=True, emoji=False)
 
 ConfigFile = Annotated[
     Path | None,
-    typer.Argument(metavar="[CONFIG.toml]", help="Configuration; without it the built-in digits federation."),
+    typer.Argument(metavar="[CONFIG]", help="A TOML file or a preset; without it the built-in digits federation."),
 ]
 Set = Annotated[
     list[str] | None,
@@ -72,7 +72,10 @@ def run(
     resume: Resume = False,
     as_json: Json = False,
 ) -> None:
-    """Run one method and write its run folder, result and report. Without CONFIG.toml: the digits federation."""
+    """Run one method and write its run folder, result and report.
+
+    CONFIG is a TOML file (see `fedbnn config`) or a preset (see `fedbnn presets`); without it, the digits federation.
+    """
     settings = load_config(config, changes or [])
     folder = out or Path("runs") / f"{settings.data.source}-{settings.method}-seed{settings.seed}"
     with TerminalProgress(error_console) as progress:
@@ -84,18 +87,22 @@ def run(
 def compare(
     config: ConfigFile = None,
     methods: Annotated[
-        str, typer.Option(help="Methods to compare, separated by commas (see `fedbnn methods`).")
-    ] = ",".join(METHODS),
+        str | None,
+        typer.Option(help="Methods to compare, separated by commas; default: all that this federation allows."),
+    ] = None,
     seeds: Annotated[str, typer.Option(help="Seeds, separated by commas; default: the configuration's.")] = "",
     changes: Set = None,
     out: Annotated[Path | None, typer.Option(help="Folder of the comparison; default runs/DATASET-compare.")] = None,
     resume: Resume = False,
     as_json: Json = False,
 ) -> None:
-    """Run several methods on the same data, seeds and budget; one table, one report. CONFIG.toml as in `run`."""
+    """Run several methods on the same data, seeds and budget; one table, one report. CONFIG as in `run`.
+
+    All methods with their tuned settings: fedbnn compare digits-homogeneous --seeds 0,1,2
+    """
     settings = load_config(config, changes or [])
-    names = _listed(methods)
-    for name in names:
+    names = None if methods is None else _listed(methods)
+    for name in names or []:
         check_method(name)
     folder = out or Path("runs") / f"{settings.data.source}-compare"
     numbers = [_seed(text) for text in _listed(seeds)] or [settings.seed]
@@ -126,6 +133,12 @@ def models(as_json: Json = False) -> None:
 def datasets(as_json: Json = False) -> None:
     """List the sources of data."""
     _list("source", SOURCES, as_json)
+
+
+@app.command("presets")
+def list_presets(as_json: Json = False) -> None:
+    """List the configurations that come with the package; `run` and `compare` take their names."""
+    _list("preset", presets(), as_json)
 
 
 @app.command()

@@ -19,6 +19,8 @@ from fedbnn.methods import METHODS
 from fedbnn.models import ModelSettings
 from fedbnn.training import TrainingSettings
 
+PRESETS = Path(__file__).parent / "presets"
+
 
 @settings.dataclass(frozen=True, config=settings.STRICT)
 class EvaluationSettings:
@@ -105,18 +107,33 @@ def check_method(name: str) -> None:
 
 
 def load_config(path: Path | None = None, overrides: Sequence[str] = ()) -> Config:
-    """The configuration of a TOML file (or the defaults), with `dotted.key=value` overrides applied."""
+    """The configuration of a TOML file or preset (or the defaults), with `dotted.key=value` overrides applied."""
     raw: dict[str, Any] = {}
     if path is not None:
+        path = preset(path) or path
         try:
             raw = tomllib.loads(path.read_text(encoding="utf-8"))
         except FileNotFoundError:
-            raise UserError(f"no configuration file {path}; `fedbnn config` prints one to start from") from None
+            raise UserError(
+                f"no configuration file and no preset {path} (presets: {', '.join(presets())}); `fedbnn config` prints "
+                "a file to start from"
+            ) from None
         except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
             raise UserError(f"{path}: cannot be read as TOML: {error}") from None
     for override in overrides:
         _apply(raw, override)
     return parse_config(raw)
+
+
+def presets() -> dict[str, str]:
+    """The configurations that come with the package, by name, with the first line of each."""
+    files = sorted(PRESETS.glob("*.toml"))
+    return {file.stem: file.read_text(encoding="utf-8").splitlines()[0].removeprefix("# ") for file in files}
+
+
+def preset(path: Path) -> Path | None:
+    """The file of the preset of this name; a file of the user's own with the same name goes first."""
+    return None if path.exists() or str(path) not in presets() else PRESETS / f"{path}.toml"
 
 
 def parse_config(raw: dict[str, Any]) -> Config:

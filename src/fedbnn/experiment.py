@@ -12,6 +12,7 @@ from fedbnn.data import FederatedData, federate, load_dataset
 from fedbnn.engines import Engine, InProcess, Site, WorkerPool
 from fedbnn.errors import UserError
 from fedbnn.federation import Federation, Round, roster_of
+from fedbnn.methods import METHODS
 from fedbnn.report import write_report
 from fedbnn.results import assemble, metric_lines
 from fedbnn.runs import RunFolder, read_json, write_json
@@ -48,10 +49,18 @@ class Prepared:
     def of(cls, config: Config, methods: Sequence[str]) -> "Prepared":
         data = federate(load_dataset(config.data), config.data, config.partition, config.seed)
         split = config.evaluation.split
-        sites = make_sites(data, config.models, config.training, seed=config.seed, split=split)
+        sites = make_sites(data, config.models, config.training, rounds=config.rounds, seed=config.seed, split=split)
         for name in methods:
             config.with_method(name).chosen().server_init(roster_of(sites))
         return cls(data, sites)
+
+    def refusal(self, config: Config, method: str) -> str:
+        """Why this method cannot run on this federation; empty when it can."""
+        try:
+            config.with_method(method).chosen().server_init(roster_of(self.sites))
+        except UserError as error:
+            return str(error)
+        return ""
 
 
 def make_engine(settings: EngineSettings) -> Engine:
@@ -86,20 +95,38 @@ def _check_comparison_folder(out: Path) -> None:
         read_json(out / "comparison.json")
 
 
+def _allowed(config: Config, observer: Observer) -> list[str]:
+    """Every method that can run on this federation."""
+    prepared = Prepared.of(config, [])
+    reasons: dict[str, list[str]] = {}
+    for name in METHODS:
+        reasons.setdefault(prepared.refusal(config, name).replace(f"method '{name}'", "each"), []).append(name)
+    allowed = reasons.pop("", [])
+    for reason, names in reasons.items():
+        observer.note(f"left out: {', '.join(names)}: {reason}")
+    return allowed
+
+
 def compare(
     config: Config,
-    methods: Sequence[str],
+    methods: Sequence[str] | None,
     out: Path,
     *,
     seeds: Sequence[int] = (0,),
     resume: bool = False,
     observer: Observer | None = None,
 ) -> list[dict[str, Any]]:
-    """Run several methods on identical partitions, seeds and budgets in one pool of workers; all their results."""
+    """Run several methods on identical partitions, seeds and budgets in one pool of workers; all their results.
+
+    Without `methods`, all that this federation allows: those left out, and why, are told to the observer.
+    """
     for option, values in (("--methods", methods), ("--seeds", seeds)):
-        if len(set(values)) != len(values) or not values:
+        if values is not None and (len(set(values)) != len(values) or not values):
             raise UserError(f"{option}: name at least one, and each only once")
     _check_comparison_folder(out)
+    observer = observer or Observer()
+    if methods is None:
+        methods = _allowed(config, observer)
     configs = [[config.with_method(name, seed) for name in methods] for seed in seeds]
     prepared = [Prepared.of(row[0], methods) for row in configs]
     wanted = [
@@ -124,7 +151,7 @@ def compare(
         for number, (one, ready, folder) in enumerate(jobs, 1):
             title = f"{one.method} ({number} of {len(jobs)})" + (f", seed {one.seed}" if len(seeds) > 1 else "")
             with folder.locked():
-                results.append(_run(one, ready, folder, engine, title, observer or Observer()))
+                results.append(_run(one, ready, folder, engine, title, observer))
     for _, _, folder in jobs:
         write_report(folder.path)
     write_report(out)
