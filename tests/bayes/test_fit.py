@@ -167,3 +167,17 @@ def test_zero_steps_leave_the_prior_where_it_starts() -> None:
     psi, loss = tune_prior(net, start, x, target, count=0, batch_size=4, learning_rate=1e-3, **generators)
     assert torch.equal(psi.theta, start.theta)
     assert loss == 0.0
+
+
+def test_where_the_data_say_nothing_a_posterior_at_its_prior_stays_exactly_there() -> None:
+    """Adam would turn what rounding leaves of a zero gradient into full steps."""
+    network = FlatNetwork(lambda: nn.Linear(5, 3, bias=False), 0)
+    start = Gaussian(torch.cat([network.weights, torch.linspace(-5, 1, network.size)]))
+    step = VariationalStep(network, start, Anchor(start, 0.25), 1e-2, torch.Generator().manual_seed(0))
+    x = torch.rand(8, 5, generator=torch.Generator().manual_seed(1))
+    x[:, 0] = 0  # no record says anything about the first weight of each output
+    for _ in range(5):
+        step(x, torch.arange(8) % 3)
+    moved = (step.theta.data != start.theta).view(2, 3, 5)
+    assert not moved[:, :, 0].any()
+    assert moved[:, :, 1:].all()

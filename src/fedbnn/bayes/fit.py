@@ -3,10 +3,12 @@
 For w = mu + sigma * eps, sigma = softplus(rho), and g = d loss / d w from one backward pass,
 
     d/d mu  = g                    + lambda * (mu - m_0) / s_0^2
-    d/d rho = (g * eps             + lambda * (sigma / s_0^2 - 1 / sigma)) * sigmoid(rho)
+    d/d rho = (g * eps             + lambda * (sigma - s_0) (1 + s_0 / sigma) / s_0^2) * sigmoid(rho)
 
 where lambda = kl_weight / n weighs KL[q || N(m_0, s_0^2)] against the mean loss of a minibatch. Nothing but the
 network itself is seen by autograd, so a step costs one forward, one backward and a few passes over flat buffers.
+The last factor is sigma / s_0^2 - 1 / sigma, written so that it is exactly zero at sigma = s_0: Adam would make full
+steps of what rounding leaves there.
 """
 
 from collections.abc import Iterable
@@ -42,6 +44,7 @@ class VariationalStep:
         anchor: Anchor | None,
         learning_rate: float,
         generator: torch.Generator,
+        eps: float = 1e-8,
     ) -> None:
         size = network.size
         self.network = network
@@ -51,7 +54,7 @@ class VariationalStep:
         self.mu, self.rho = self.theta.data[:size], self.theta.data[size:]
         self.mu_grad, self.rho_grad = self.theta.grad[:size], self.theta.grad[size:]
         self.noise, self.scratch = torch.empty(size), torch.empty(size)
-        self.optimiser = torch.optim.Adam([self.theta], lr=learning_rate, fused=True)
+        self.optimiser = torch.optim.Adam([self.theta], lr=learning_rate, eps=eps, fused=True)
         self.strength = 0.0
         if anchor:
             self.hold(anchor)
@@ -59,8 +62,8 @@ class VariationalStep:
     def hold(self, anchor: Anchor) -> None:
         """From the next step on, the KL term pulls towards this anchor."""
         self.strength = anchor.strength
-        self.prior_mean = anchor.prior.mean
-        self.prior_precision = anchor.strength / anchor.prior.sd.square()  # lambda / s_0^2
+        self.prior_mean, self.prior_sd = anchor.prior.mean, anchor.prior.sd
+        self.prior_precision = anchor.strength / self.prior_sd.square()  # lambda / s_0^2
 
     def __call__(self, x: Tensor, target: Tensor) -> Tensor:
         """One weight draw, one pass forward and back, one Adam step; the minibatch's mean cross-entropy."""
@@ -81,9 +84,9 @@ class VariationalStep:
         if self.strength:
             torch.sub(self.mu, self.prior_mean, out=scratch)
             torch.addcmul(g, scratch, self.prior_precision, out=self.mu_grad)
-            self.rho_grad.addcmul_(self.sigma, self.prior_precision)
-            torch.reciprocal(self.sigma, out=scratch)
-            self.rho_grad.sub_(scratch, alpha=self.strength)
+            torch.div(self.prior_sd, self.sigma, out=scratch).add_(1)
+            scratch.mul_(self.sigma.sub_(self.prior_sd))  # sigma is drawn anew in the next step
+            self.rho_grad.addcmul_(scratch, self.prior_precision)
         else:
             self.mu_grad.copy_(g)
         torch.sigmoid(self.rho, out=scratch)

@@ -30,7 +30,9 @@ from fedbnn.training import Records, steps
 class Follow:
     """Adam steps of w towards q: on KL[q || w] over w = (m, s), s = softplus(rho), whose gradient is
 
-    d/dm = (m - m_q) / s^2,    d/drho = (1/s - (s_q^2 + (m - m_q)^2) / s^3) sigmoid(rho)
+    d/dm = (m - m_q) / s^2,    d/drho = ((s - s_q) (s + s_q) - (m - m_q)^2) / s^3 sigmoid(rho),
+
+    exactly zero at w = q.
     """
 
     def __init__(self, start: Gaussian, zeta: float, learning_rate: float) -> None:
@@ -42,13 +44,12 @@ class Follow:
         self.optimiser = torch.optim.Adam([self.theta], lr=learning_rate, fused=True)
 
     def __call__(self, q: Gaussian) -> None:
-        s = self.w.sd
+        s, s_q = self.w.sd, q.sd
         precision = s.square().reciprocal_()
         apart = self.w.mean - q.mean
-        spread = apart.square().addcmul_(q.sd, q.sd)
         torch.mul(apart, precision, out=self.gradient.mean)
-        torch.sub(1, spread.mul_(precision), out=self.gradient.rho)
-        self.gradient.rho.div_(s).mul_(torch.sigmoid(self.w.rho))
+        torch.mul(s - s_q, s + s_q, out=self.gradient.rho)
+        self.gradient.rho.sub_(apart.square_()).mul_(precision).div_(s).mul_(torch.sigmoid(self.w.rho))
         self.gradient.theta.mul_(self.zeta)
         self.optimiser.step()
 
@@ -67,8 +68,8 @@ def two_level(
 ) -> tuple[Gaussian, Gaussian, float]:
     """q, w and the last minibatch's cross-entropy after going through the batches; w begins at v."""
     network.module.train()
-    # Divided by n, the first objective is mean cross-entropy + (zeta / n) KL: the same for Adam.
-    step = VariationalStep(network, q, None, learning_rate, generator)
+    # Divided by n, the first objective is mean cross-entropy + (zeta / n) KL: the same for Adam, if eps is as well.
+    step = VariationalStep(network, q, None, learning_rate, generator, eps=1e-8 / records)
     follow = Follow(v, zeta, learning_rate)
     loss = torch.zeros(())
     for batch in batches:
