@@ -133,7 +133,7 @@ def presets() -> dict[str, str]:
 
 def preset(path: Path) -> Path | None:
     """The file of the preset of this name; a file of the user's own with the same name goes first."""
-    return None if path.exists() or str(path) not in presets() else PRESETS / f"{path}.toml"
+    return None if path.is_file() or str(path) not in presets() else PRESETS / f"{path}.toml"
 
 
 def parse_config(raw: dict[str, Any]) -> Config:

@@ -12,6 +12,7 @@ from fedbnn.data import FederatedData, federate, load_dataset
 from fedbnn.engines import Engine, InProcess, Site, WorkerPool
 from fedbnn.errors import UserError
 from fedbnn.federation import Federation, Round, roster_of
+from fedbnn.method import Method
 from fedbnn.methods import METHODS
 from fedbnn.report import write_report
 from fedbnn.results import assemble, metric_lines
@@ -50,14 +51,21 @@ class Prepared:
         data = federate(load_dataset(config.data), config.data, config.partition, config.seed)
         split = config.evaluation.split
         sites = make_sites(data, config.models, config.training, rounds=config.rounds, seed=config.seed, split=split)
+        prepared = cls(data, sites)
         for name in methods:
-            config.with_method(name).chosen().server_init(roster_of(sites))
-        return cls(data, sites)
+            prepared.check(config.with_method(name).chosen())
+        return prepared
+
+    def check(self, method: Method[Any, Any]) -> None:
+        """Raise a UserError if this method cannot run on this federation."""
+        method.server_init(roster_of(self.sites))
+        for site in self.sites:
+            method.check_client(site.client)
 
     def refusal(self, config: Config, method: str) -> str:
         """Why this method cannot run on this federation; empty when it can."""
         try:
-            config.with_method(method).chosen().server_init(roster_of(self.sites))
+            self.check(config.with_method(method).chosen())
         except UserError as error:
             return str(error)
         return ""

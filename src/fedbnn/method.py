@@ -123,6 +123,9 @@ class Method(ABC, Generic[S, V]):
     client_state: ClassVar[type[Any]]
     server_state: ClassVar[type[Any]]
 
+    def check_client(self, client: Client) -> None:
+        """Raise a UserError if this client cannot take part; asked before any work is done."""
+
     @abstractmethod
     def client_init(self, client: Client) -> S:
         """The state of a client before anything has happened."""

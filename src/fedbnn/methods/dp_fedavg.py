@@ -100,15 +100,23 @@ class DPFedAvg(PointTraining, Averaging[Point]):
         return Guarantee(spent, self.delta, "record", "DP-SGD")
 
     def server_init(self, roster: Roster) -> Global:
+        if self.level == "user" and self.delta * roster.clients >= 1:
+            raise UserError(
+                f"methods.dp_fedavg.delta = {self.delta}: a delta of 1 / {roster.clients} or more protects none "
+                f"of {roster.clients} clients; choose a smaller one"
+            )
         self.noise_multiplier(roster.rounds)  # a budget that no noise can meet, or no accountant, is told now
         return super().server_init(roster)
 
-    def client_init(self, client: Client) -> Point:
+    def check_client(self, client: Client) -> None:
         if self.level == "record" and self.delta * len(client.train) >= 1:
             raise UserError(
                 f"methods.dp_fedavg.delta = {self.delta}: client '{client.name}' has {len(client.train)} records, and "
                 f"a delta of 1 / {len(client.train)} or more protects none of them; choose a smaller one"
             )
+
+    def client_init(self, client: Client) -> Point:
+        self.check_client(client)
         return super().client_init(client)
 
     def client_update(

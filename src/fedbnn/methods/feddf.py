@@ -41,9 +41,9 @@ class Students(State):
 
 
 def divergence(target: Tensor, logits: Tensor) -> float:
-    """Mean over points of KL[target || softmax(logits)], in float64: exactly zero where the two agree."""
-    wanted = target.double().softmax(1)
-    return float(torch.xlogy(wanted, wanted).sub(wanted * logits.double().log_softmax(1)).sum(1).mean())
+    """Mean over points of KL[softmax(target) || softmax(logits)], in float64: exactly zero where the two agree."""
+    wanted = target.double().log_softmax(1)
+    return float((wanted.exp() * (wanted - logits.double().log_softmax(1))).sum(1).mean())
 
 
 @settings.dataclass(frozen=True, config=settings.STRICT)

@@ -8,9 +8,10 @@ descent with momentum on the tree's loss over all of its records; send the embed
 Scored is the personal model: the server's newest embedding with the client's tree. It gives classes the client does not
 hold zero probability. The embedding is the client's architecture with `embedding` outputs instead of one per class.
 
-Cost: Gibbs sampling factorises a matrix per node, chain and step: about records^3 / 3 x chains x steps x 1.3 operations
-for a balanced tree, and records^2 x chains numbers of memory. Above `record_cap` records a client uses a random,
-class-balanced subset, drawn anew in each step of training and once for prediction.
+Cost: Gibbs sampling factorises a matrix of the node's records (in training, of half of them) per node, chain and step:
+about m^3 / 3 x chains x steps x 1.3 operations for a balanced tree over m records, and m^2 x chains numbers of memory.
+`benchmarks/methods.py` shows how time grows: nearer to m^2 up to some hundred records. Above `record_cap` records a
+client uses a random, class-balanced subset, drawn anew in each step of training and once for prediction.
 """
 
 from collections.abc import Mapping
