@@ -1,19 +1,68 @@
-"""A federation small enough for tests: digits, a few clients, three architectures."""
+"""A federation small enough for tests: digits, a few clients, three architectures or one."""
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Any
+
+import torch
 
 from fedbnn.data import DataSettings, PartitionSettings, federate, load_dataset
 from fedbnn.engines import Site
-from fedbnn.methods import FedBNN, FedMD, Local, LocalBNN
+from fedbnn.federation import roster_of
+from fedbnn.message import Message
+from fedbnn.method import Method
+from fedbnn.methods import (
+    FOLA,
+    DPFedAvg,
+    FedAvg,
+    FedBNN,
+    FedDF,
+    FedMD,
+    FedProx,
+    Local,
+    LocalBNN,
+    PFedBayes,
+    PFedGP,
+    PFedMe,
+)
+from fedbnn.methods.averaging import Averaging
 from fedbnn.sites import make_sites
 from fedbnn.training import TrainingSettings
 
-SMALL_METHODS = (
+SMALL_METHODS: tuple[Method[Any, Any], ...] = (
     FedBNN(prior_steps=3, mc_samples=2),
     FedBNN(prior_steps=3, mc_samples=2, consensus="sharpened"),
     FedBNN(prior_steps=3, mc_samples=2, consensus="corrected", weights="data"),
     FedMD(digest_steps=3),
+    FedDF(distill_steps=3),
+    FedAvg(),
+    FedProx(mu=0.5),
+    PFedMe(iterations=3, inner_steps=2),
+    PFedBayes(iterations=3, inner_steps=2, mc_samples=2),
+    PFedGP(embedding=8, train_chains=2, test_chains=3, gibbs_steps=2, inner_steps=2, record_cap=10),
+    FOLA(),
+    DPFedAvg(noise="seed", steps=2),
+    DPFedAvg(noise="seed", level="user"),
     LocalBNN(mc_samples=2),
     Local(),
 )
+
+
+def described(method: Method[Any, Any]) -> str:
+    """A name for a test of this method."""
+    return "-".join(
+        [method.name, *(str(getattr(method, name)) for name in ("consensus", "level") if hasattr(method, name))]
+    )
+
+
+def models_for(method: Method[Any, Any]) -> tuple[str, ...]:
+    """Three architectures, or one for methods that average weights."""
+    return ("cnn2",) if isinstance(method, Averaging | FOLA) else ("mlp", "cnn2", "cnn3")
+
+
+def first_message(method: Method[Any, Any], sites: Sequence[Site], client: int = 0) -> Message:
+    """What a client receives in the warm-up."""
+    return method.broadcast(method.server_init(roster_of(sites)), client)
 
 
 def small_sites(
@@ -23,3 +72,16 @@ def small_sites(
     partition = PartitionSettings(clients=clients, classes_per_client=3, records_per_class=4)
     training = TrainingSettings(local_epochs=1, warmup_epochs=2, batch_size=batch_size)
     return make_sites(federate(load_dataset(data), data, partition, seed), models, training, seed=seed)
+
+
+def with_client(site: Site, **changes: Any) -> Site:
+    """The site with some fields of its client changed."""
+    return dataclasses.replace(site, client=dataclasses.replace(site.client, **changes))
+
+
+def unequal(sites: Sequence[Site], counts: Sequence[int]) -> list[Site]:
+    """The sites with this many records each, of the 12 that `small_sites` gives."""
+    return [
+        with_client(site, train=site.client.train.take(torch.arange(count)))
+        for site, count in zip(sites, counts, strict=True)
+    ]

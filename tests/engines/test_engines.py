@@ -1,6 +1,7 @@
 """The same bits from every engine, and clear words when a client or a worker fails."""
 
 import dataclasses
+import itertools
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -15,11 +16,11 @@ from torch import nn
 
 from fedbnn.engines import ClientFailure, Engine, InProcess, WorkerPool, frames
 from fedbnn.engines.pool import balanced, cost
-from fedbnn.federation import Federation
+from fedbnn.federation import Federation, Round
 from fedbnn.method import Method
-from fedbnn.methods import FedBNN, Local
+from fedbnn.methods import DPFedAvg, FedBNN, Local
 from fedbnn.models import ModelSettings
-from tests.federation_sample import SMALL_METHODS, small_sites
+from tests.federation_sample import SMALL_METHODS, described, models_for, small_sites
 
 
 @pytest.fixture(scope="module")
@@ -66,9 +67,13 @@ def failing(input_shape: tuple[int, ...], classes: int) -> nn.Module:
     return Failing(classes)
 
 
+def scores_of(record: Round) -> dict[int, dict[str, Any]]:
+    return {c: {variant: e.to_dict() for variant, e in found.items()} for c, found in record.scores.items()}
+
+
 def outcome(method: Method[Any, Any], engine: Engine, tmp_path: Path, **sample: Any) -> dict[str, Any]:
     """Everything that can be seen of a run: replies, scores, predictions, and all states on disk."""
-    sites = small_sites(**sample)
+    sites = small_sites(**{"models": models_for(method), **sample})
     federation = Federation(method, sites, seed=3, participation=0.6, engine=engine)
     rounds = federation.run(2)
     tmp_path.mkdir()
@@ -79,7 +84,7 @@ def outcome(method: Method[Any, Any], engine: Engine, tmp_path: Path, **sample: 
         "states": {f"{name}.{key}": value for name, file in files.items() for key, value in file.items()},
         "infos": [{c: dict(t.info) for c, t in r.turns.items()} for r in rounds],
         "bytes": [{c: (t.bytes_up, t.bytes_down) for c, t in r.turns.items()} for r in rounds],
-        "scores": [{c: e.to_dict() for c, e in r.scores.items()} for r in rounds],
+        "scores": [scores_of(r) for r in rounds],
         "prediction": torch.cat([prediction.probs, prediction.logits], 1),
     }
 
@@ -93,11 +98,21 @@ def assert_same(one: dict[str, Any], other: dict[str, Any]) -> None:
         assert one[key] == other[key]
 
 
-@pytest.mark.parametrize("method", SMALL_METHODS, ids=lambda m: f"{m.name}-{getattr(m, 'consensus', '')}")
+@pytest.mark.parametrize("method", SMALL_METHODS, ids=described)
 def test_every_engine_gives_the_same_bits(method: Method[Any, Any], pools: dict[str, Engine], tmp_path: Path) -> None:
     reference, *others = (outcome(method, engine, tmp_path / name) for name, engine in pools.items())
     for other in others:
         assert_same(reference, other)
+
+
+@pytest.mark.parametrize("level", ["record", "user"])
+def test_noise_of_the_system_is_never_the_same_twice(level: Any, pools: dict[str, Engine], tmp_path: Path) -> None:
+    method = DPFedAvg(level=level, steps=1, noise="system")
+    names = ("in process", "in process", "two workers")
+    runs = [outcome(method, pools[name], tmp_path / str(number)) for number, name in enumerate(names)]
+    for one, other in itertools.combinations(runs, 2):
+        mine, theirs = (found["states"]["server.safetensors.weights"] for found in (one, other))
+        assert (mine != theirs).float().mean() > 0.99
 
 
 def test_a_users_model_with_dropout_is_deterministic_too(pools: dict[str, Engine], tmp_path: Path) -> None:
@@ -107,21 +122,39 @@ def test_a_users_model_with_dropout_is_deterministic_too(pools: dict[str, Engine
         assert_same(reference, other)
 
 
-@pytest.mark.parametrize("name", ["in process", "two workers"])
+@pytest.mark.parametrize(
+    ("name", "method"),
+    [
+        *(("in process", method) for method in SMALL_METHODS),
+        *(
+            ("two workers", method)
+            for method in SMALL_METHODS
+            if method.name in ("fedbnn", "feddf", "pfedbayes", "fola")
+        ),
+    ],
+    ids=lambda value: value if isinstance(value, str) else described(value),
+)
 def test_saved_and_loaded_federations_go_on_with_the_same_bits(
-    name: str, pools: dict[str, Engine], tmp_path: Path
+    name: str, method: Method[Any, Any], pools: dict[str, Engine], tmp_path: Path
 ) -> None:
-    method, sites = FedBNN(prior_steps=2, mc_samples=2), small_sites()
-    straight = Federation(method, sites, seed=1, participation=0.5, engine=InProcess())
+    def federation(engine: Engine) -> Federation:
+        return Federation(method, sites, seed=1, participation=0.5, engine=engine)
+
+    sites = small_sites(3, models=models_for(method))
+    straight = federation(InProcess())
     expected = straight.run(3)[-1]
-    first = Federation(method, sites, seed=1, participation=0.5, engine=pools[name])
+    first = federation(pools[name])
     first.run(1)
     first.save(tmp_path)
-    second = Federation(method, sites, seed=1, participation=0.5, engine=pools[name])
+    second = federation(pools[name])
     second.load(tmp_path, 1)
     found = second.run(3)[-1]
     assert found.number == expected.number == 3
-    assert {c: e.to_dict() for c, e in found.scores.items()} == {c: e.to_dict() for c, e in expected.scores.items()}
+    assert {c: dict(t.info) for c, t in found.turns.items()} == {c: dict(t.info) for c, t in expected.turns.items()}
+    assert scores_of(found) == scores_of(expected)
+    mine, theirs = second.server.tensors(), straight.server.tensors()
+    assert mine.keys() == theirs.keys()
+    assert all(torch.equal(mine[key], theirs[key]) for key in mine)
 
 
 @pytest.mark.parametrize("name", ["in process", "two workers"])

@@ -8,13 +8,16 @@ import torch
 
 from fedbnn.bayes import average
 from fedbnn.errors import UserError
+from fedbnn.evaluation import headline
 from fedbnn.federation import Federation, roster_of
-from fedbnn.message import Message
+from fedbnn.message import Message, check
 from fedbnn.method import Client, Method, State
 from fedbnn.methods import METHODS, FedBNN, FedMD, Local, LocalBNN
+from fedbnn.methods.alone import Alone
+from fedbnn.methods.exchange import Exchange
 from fedbnn.methods.fedbnn import FedBNN as FedBNNModule
 from fedbnn.randomness import Stream
-from tests.federation_sample import SMALL_METHODS, small_sites
+from tests.federation_sample import SMALL_METHODS, described, first_message, models_for, small_sites
 
 RNG = Stream((0, "test"))
 
@@ -43,7 +46,9 @@ def test_fedmd_without_digestion_is_local_training_bit_for_bit() -> None:
     fedmd = Federation(FedMD(digest_steps=0, learning_rate=1e-3), sites)
     local = Federation(Local(learning_rate=1e-3), sites)
     for one, other in zip(fedmd.run(2), local.run(2), strict=True):
-        assert {c: e.scores for c, e in one.scores.items()} == {c: e.scores for c, e in other.scores.items()}
+        assert {c: headline(e).scores for c, e in one.scores.items()} == {
+            c: headline(e).scores for c, e in other.scores.items()
+        }
 
 
 @pytest.mark.parametrize("method", [FedBNN(gamma=0.0, prior_steps=5), FedMD(gamma=0.0, digest_steps=5)])
@@ -114,30 +119,69 @@ def test_restart_chooses_where_local_training_begins() -> None:
     assert (means[1] - state.q.mean).abs().max() > 0.05
 
 
-@pytest.mark.parametrize("method", SMALL_METHODS)
-def test_client_update_is_pure_and_deterministic(method: Method[Any, Any]) -> None:
-    site = client()
+def same_message(one: Message, other: Message) -> bool:
+    a, b = one.arrays, other.arrays
+    return a.keys() == b.keys() and all(torch.equal(a[name], b[name]) for name in a)
+
+
+def test_the_sample_has_every_method() -> None:
+    assert {method.name for method in SMALL_METHODS} == METHODS.keys()
+
+
+@pytest.mark.parametrize("method", SMALL_METHODS, ids=described)
+@pytest.mark.parametrize("round_number", [0, 1])
+def test_client_update_is_pure_and_deterministic(method: Method[Any, Any], round_number: int) -> None:
+    sites = small_sites(1, models=models_for(method))
+    site = sites[0].client
     state = method.client_init(site)
-    before = {name: tensor.clone() for name, tensor in state.tensors().items()}
-    first = method.client_update(state, site, Message(), 0, RNG)
+    message = first_message(method, sites)
+    kept = [*state.tensors().values(), *message.arrays.values()]
+    before = [tensor.clone() for tensor in kept]
+    first = method.client_update(state, site, message, round_number, RNG)
     torch.rand(1)  # another draw from the global generator must not matter
-    site.network.weights.normal_()  # nor what lies in the scratch network
-    second = method.client_update(state, site, Message(), 0, RNG)
-    assert all(torch.equal(before[name], tensor) for name, tensor in state.tensors().items())
+    for outputs in (site.classes, 8):
+        site.network_with(outputs).weights.normal_()  # nor what lies in the scratch networks
+        site.network_with(outputs).gradient.normal_()
+    second = method.client_update(state, site, message, round_number, RNG)
+    assert all(torch.equal(copy, tensor) for copy, tensor in zip(before, kept, strict=True))
     assert same(first.state, second.state)
-    assert first.message.arrays.keys() == second.message.arrays.keys()
-    assert all(torch.equal(first.message.arrays[n], second.message.arrays[n]) for n in first.message.arrays)
+    assert same_message(first.message, second.message)
+    assert first.info == second.info
 
 
-@pytest.mark.parametrize("method", SMALL_METHODS)
-def test_what_is_sent_is_what_was_agreed_and_never_weights(method: Method[Any, Any]) -> None:
-    sites = small_sites(3)
+@pytest.mark.parametrize("method", SMALL_METHODS, ids=described)
+def test_the_servers_half_is_pure_and_deterministic(method: Method[Any, Any]) -> None:
+    sites = small_sites(3, models=models_for(method))
+    roster, state = roster_of(sites), method.server_init(roster_of(sites))
+    replies = {
+        i: method.client_update(
+            method.client_init(site.client), site.client, first_message(method, sites, i), 0, RNG.child(i)
+        ).message
+        for i, site in enumerate(sites)
+    }
+    kept = [*state.tensors().values(), *(array for reply in replies.values() for array in reply.arrays.values())]
+    before = [tensor.clone() for tensor in kept]
+    first = method.server_update(state, replies, roster, RNG)
+    for i in range(3):
+        roster.network(i).weights.normal_()
+    second = method.server_update(state, replies, roster, RNG)
+    assert same(first, second)
+    assert all(torch.equal(copy, tensor) for copy, tensor in zip(before, kept, strict=True))
+    assert all(same_message(method.broadcast(first, i), method.broadcast(second, i)) for i in range(3))
+
+
+@pytest.mark.parametrize("method", SMALL_METHODS, ids=described)
+def test_what_is_sent_is_what_was_agreed(method: Method[Any, Any]) -> None:
+    sites = small_sites(3, models=models_for(method))
     roster = roster_of(sites)
-    for site in sites:
-        sent = method.client_update(method.client_init(site.client), site.client, Message(), 0, RNG).message
-        agreed = method.agreed(roster, site.client.index)
-        assert {name: tuple(array.shape) for name, array in sent.arrays.items()} == dict(agreed)
-        assert sent.nbytes <= len(site.client.alignment) * site.client.classes * 4 + 4
+    for i, site in enumerate(sites):
+        state, message = method.client_init(site.client), first_message(method, sites, i)
+        sent = method.client_update(state, site.client, message, 0, RNG).message
+        check(sent, method.agreed(roster, site.client.index))
+        if isinstance(method, Exchange):  # outputs on the alignment set, never weights
+            assert sent.nbytes <= len(site.client.alignment) * site.client.classes * 4 + 4
+        if isinstance(method, Alone):
+            assert sent.nbytes == 0
 
 
 def test_upload_is_the_mean_over_weight_draws_of_the_final_posterior() -> None:
@@ -151,10 +195,10 @@ def test_absentees_last_upload_is_reused_and_strangers_do_not_count() -> None:
     method, roster = FedBNN(), roster_of(small_sites(3))
     shape = (len(roster.alignment), roster.classes)
     sent = {c: Message({"phi": torch.full(shape, float(c + 1))}) for c in range(3)}
-    state = method.server_update(method.server_init(roster), {0: sent[0], 1: sent[1]})
+    state = method.server_update(method.server_init(roster), {0: sent[0], 1: sent[1]}, roster, RNG)
     assert state.phi_bar is not None
     assert state.phi_bar.eq(1.5).all()
-    state = method.server_update(state, {1: Message({"phi": torch.full(shape, 5.0)})})
+    state = method.server_update(state, {1: Message({"phi": torch.full(shape, 5.0)})}, roster, RNG)
     assert state.phi_bar is not None
     assert state.phi_bar.eq(3.0).all()
 
@@ -170,7 +214,7 @@ def test_weights_by_data_and_by_compute() -> None:
             i: method.client_update(method.client_init(s.client), s.client, Message(), 0, RNG).message
             for i, s in enumerate(sites)
         }
-        state = method.server_update(method.server_init(roster_of(sites)), replies)
+        state = method.server_update(method.server_init(roster_of(sites)), replies, roster_of(sites), RNG)
         expected = sum(size * replies[i].arrays["phi"] for i, size in enumerate(sizes)) / sum(sizes)
         assert isinstance(expected, torch.Tensor)
         torch.testing.assert_close(state.phi_bar, expected)
@@ -184,13 +228,33 @@ def test_exchange_without_an_alignment_set_is_refused() -> None:
 
 
 @pytest.mark.parametrize("cls", METHODS.values())
-def test_states_survive_being_taken_apart(cls: type[Method[Any, Any]]) -> None:
+def test_first_states_survive_being_taken_apart(cls: type[Method[Any, Any]]) -> None:
     method, sites = cls(), small_sites(1)
     for kind, state in (
         (cls.client_state, method.client_init(sites[0].client)),
         (cls.server_state, method.server_init(roster_of(sites))),
     ):
+        assert type(state) is kind
         assert same(kind(**state.tensors()), state)
+
+
+@pytest.mark.parametrize("method", SMALL_METHODS, ids=described)
+def test_states_survive_being_taken_apart(method: Method[Any, Any]) -> None:
+    sites = small_sites(2, models=models_for(method))
+    roster, replies = roster_of(sites), {}
+    server = method.server_init(roster)
+    for i, site in enumerate(sites):
+        update = method.client_update(
+            method.client_init(site.client), site.client, method.broadcast(server, i), 0, RNG.child(i)
+        )
+        assert type(update.state) is method.client_state
+        assert same(method.client_state(**update.state.tensors()), update.state)
+        replies[i] = update.message
+    server = method.server_update(server, replies, roster, RNG)
+    again = method.server_state(**server.tensors())
+    assert type(server) is method.server_state
+    assert same(again, server)
+    assert same_message(method.broadcast(again, 1), method.broadcast(server, 1))
 
 
 def test_point_prediction_is_the_network_itself() -> None:

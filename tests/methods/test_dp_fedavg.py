@@ -1,0 +1,447 @@
+"""DP-FedAvg: how much noise there is and where, what is counted, and what is refused."""
+
+import dataclasses
+import json
+import math
+from pathlib import Path
+from typing import Any, Literal
+
+import pytest
+import torch
+from dp_accounting import dp_event
+from dp_accounting.pld import PLDAccountant
+from scipy.optimize import brentq
+from scipy.stats import kstest, norm
+from torch import Tensor
+from torch.func import functional_call, grad, vmap
+from torch.nn import functional
+
+import fedbnn
+from fedbnn.config import load_config
+from fedbnn.data import DataSettings, PartitionSettings, federate, load_dataset
+from fedbnn.engines import Site
+from fedbnn.errors import UserError
+from fedbnn.federation import Federation, roster_of
+from fedbnn.message import Message
+from fedbnn.method import Client, Roster
+from fedbnn.methods import DPFedAvg
+from fedbnn.methods import dp_fedavg as module
+from fedbnn.methods.averaging import Global
+from fedbnn.methods.dp_fedavg import clip_update
+from fedbnn.privacy import poisson_batch
+from fedbnn.randomness import Stream
+from fedbnn.runs import read_json
+from tests.federation_sample import first_message, small_sites, with_client
+
+RNG = Stream((0, "test"))
+SITES = small_sites(4, models=("mlp",))
+SIZE = 9610
+Level = Literal["record", "user"]
+LEVELS: tuple[Level, ...] = ("record", "user")
+
+
+def planned(rounds: int, sites: list[Site] | None = None) -> list[Site]:
+    """The sites of a federation for which so many rounds are planned."""
+    return [with_client(site, rounds=rounds) for site in sites or SITES]
+
+
+def upload(method: DPFedAvg, client: Client, start: Tensor, rng: Stream = RNG, round_number: int = 1) -> Tensor:
+    message = Message({"weights": start})
+    return method.client_update(method.client_init(client), client, message, round_number, rng).message.arrays[
+        "weights"
+    ]
+
+
+def clipped_gradients(client: Client, weights: Tensor, index: Tensor, clip: float) -> Tensor:
+    """The sum over these records of their gradients, each cut to `clip`, by torch.func."""
+    network, offset, values = client.network, 0, {}
+    for name, parameter in network.module.named_parameters():
+        values[name] = weights[offset : offset + parameter.numel()].view(parameter.shape)
+        offset += parameter.numel()
+
+    def loss(at: dict[str, Tensor], x: Tensor, y: Tensor) -> Tensor:
+        return functional.cross_entropy(functional_call(network.module, at, (x[None],)), y[None])
+
+    each = vmap(grad(loss), (None, 0, 0))(values, client.train.x[index], client.train.y[index])
+    rows = torch.cat([g.flatten(1) for g in each.values()], 1)
+    return (rows * (clip / rows.norm(dim=1, keepdim=True)).clamp_max(1)).sum(0)
+
+
+def assert_normal(noise: Tensor, sd: float) -> None:
+    """Independent draws of N(0, sd^2), within four standard errors."""
+    z = noise.double() / sd
+    assert abs(z.mean()) < 4 / math.sqrt(len(z))
+    assert abs(z.var() - 1) < 4 * math.sqrt(2 / len(z))
+    assert kstest(z.numpy(), norm.cdf).pvalue > 1e-3
+
+
+# Record level: DP-SGD at the client
+
+
+@pytest.mark.parametrize("rate", [1.0, 0.4])
+@pytest.mark.parametrize("clip", [1e-3, 2.0])
+def test_noise_of_one_step_has_the_stated_standard_deviation(rate: float, clip: float) -> None:
+    """What is uploaded, less the step without noise, is N(0, (private_rate z C / (q n))^2)."""
+    method = DPFedAvg(noise="seed", steps=1, sampling_rate=rate, clip=clip, private_rate=0.5)
+    client, start = SITES[0].client, SITES[0].client.initial_weights()
+    sent = upload(method, client, start)
+    batch = poisson_batch(12, rate, RNG.child("sample").torch())
+    assert 0 < len(batch) <= 12
+    step = 0.5 / (rate * 12) * clipped_gradients(client, start, batch, clip)
+    sd = 0.5 * method.noise_multiplier(client.rounds) * clip / (rate * 12)
+    noise = sent - start + step
+    assert_normal(noise, sd)
+    # With the signal left in, or a denominator of the batch that was drawn, the check would fail.
+    if clip > 1 and rate < 1:
+        assert len(batch) != rate * 12
+        with pytest.raises(AssertionError):
+            assert_normal(noise * (rate * 12) / (len(batch) + 2), sd)
+
+
+def test_noise_of_many_steps_adds_up() -> None:
+    """With so much noise that the gradients are nothing beside it."""
+    method = DPFedAvg(noise="seed", steps=9, sampling_rate=1.0, epsilon=0.01)
+    client, start = SITES[0].client, SITES[0].client.initial_weights()
+    z = method.noise_multiplier(client.rounds)
+    assert z * math.sqrt(SIZE) / 12 > 1000  # the length of the noise against the longest sum of clipped gradients
+    assert_normal(upload(method, client, start) - start, 0.25 * z / 12 * 3)
+
+
+def test_noise_differs_between_steps_clients_and_rounds() -> None:
+    method = DPFedAvg(noise="seed", steps=1, sampling_rate=1.0, epsilon=0.1)
+    federation = Federation(method, SITES)
+    sent = []
+    for number in range(2):
+        starts = method.broadcast(federation.server, 0).arrays["weights"]  # type: ignore[arg-type]
+        replies = dict(federation.engine.update(number, {c: Message({"weights": starts}) for c in range(4)}))
+        sent += [reply.message.arrays["weights"] - starts for reply in replies.values()]
+    correlation = torch.corrcoef(torch.stack(sent))
+    assert (correlation - torch.eye(8)).abs().max() < 5 / math.sqrt(SIZE)
+
+
+def test_an_empty_batch_is_noise_alone() -> None:
+    method = DPFedAvg(noise="seed", steps=1, sampling_rate=0.01)
+    client, start = SITES[0].client, SITES[0].client.initial_weights()
+    assert len(poisson_batch(12, 0.01, RNG.child("sample").torch())) == 0
+    update = method.client_update(method.client_init(client), client, Message({"weights": start}), 1, RNG)
+    assert update.info == {"clipped": 0.0}
+    sd = 0.25 * method.noise_multiplier(client.rounds) / (0.01 * 12)
+    assert_normal(update.message.arrays["weights"] - start, sd)
+
+
+def test_the_server_counts_every_client_alike_and_is_not_told_how_many_records_it_has() -> None:
+    method = DPFedAvg(noise="seed", steps=1)
+    roster = roster_of(SITES)
+    assert method.agreed(roster, 0) == {"weights": (SIZE,)}
+    sent = torch.randn(4, SIZE, generator=RNG.torch())
+    replies = {c: Message({"weights": w}) for c, w in enumerate(sent)}
+    found = method.server_update(method.server_init(roster), replies, roster, RNG)
+    torch.testing.assert_close(found.weights, sent.mean(0))
+
+
+def test_the_step_taken_is_clipped_by_record() -> None:
+    """Of two updates with the same noise that differ in one record, the distance is at most rate * C / (q n)."""
+    client, start = SITES[0].client, SITES[0].client.initial_weights()
+    method = DPFedAvg(noise="seed", steps=1, sampling_rate=1.0, clip=0.01, private_rate=100.0)
+    spoiled = client.train.take(torch.arange(12))
+    spoiled.x[3] *= 1e4
+    one, other = (
+        upload(method, dataclasses.replace(client, train=records), start) for records in (client.train, spoiled)
+    )
+    assert 0 < (one - other).norm() <= 2 * 100 * 0.01 / 12 * (1 + 1e-4)
+
+
+# Accounting
+
+
+def independent_epsilon(noise: float, rate: float, steps: int, delta: float) -> float:
+    """By dp-accounting's own accountant of privacy loss distributions."""
+    accountant = PLDAccountant(value_discretization_interval=1e-3)
+    accountant.compose(dp_event.PoissonSampledDpEvent(rate, dp_event.GaussianDpEvent(noise)), steps)
+    return float(accountant.get_epsilon(delta))
+
+
+def gaussian_epsilon(noise: float, releases: int, delta: float) -> float:
+    """The epsilon of unsampled releases, from Balle and Wang's formula by another root finder."""
+    mu = math.sqrt(releases) / noise
+
+    def excess(epsilon: float) -> float:
+        return float(norm.cdf(mu / 2 - epsilon / mu) - math.exp(epsilon) * norm.cdf(-mu / 2 - epsilon / mu) - delta)
+
+    return float(brentq(excess, 0, 100, xtol=1e-10))
+
+
+@pytest.mark.parametrize("turns", [1, 3, 7])
+def test_every_step_of_every_turn_is_counted(turns: int) -> None:
+    method = DPFedAvg(steps=3, sampling_rate=0.3, epsilon=2.0)
+    client = planned(6)[0].client
+    spent = method.privacy_spent(client, turns, 1)
+    expected = independent_epsilon(method.noise_multiplier(6), 0.3, 3 * turns, 1e-5)
+    assert spent.epsilon == pytest.approx(expected, rel=3e-3)
+    assert (spent.delta, spent.unit, spent.mechanism) == (1e-5, "record", "DP-SGD")
+
+
+@pytest.mark.parametrize("turns", [1, 3, 7])
+def test_every_turn_of_a_client_is_counted_at_user_level(turns: int) -> None:
+    method = DPFedAvg(level="user", epsilon=2.0, delta=1e-3)
+    spent = method.privacy_spent(planned(6)[0].client, turns, 1)
+    assert spent.epsilon == pytest.approx(gaussian_epsilon(method.noise_multiplier(6), turns, 1e-3), rel=1e-6)
+    assert (spent.delta, spent.unit, spent.mechanism) == (1e-3, "client", "DP-FedAvg")
+
+
+@pytest.mark.parametrize("rounds", [1, 6])
+@pytest.mark.parametrize(
+    "method",
+    [DPFedAvg(steps=3, sampling_rate=0.3), DPFedAvg(steps=2, sampling_rate=1.0), DPFedAvg(level="user", epsilon=1.0)],
+    ids=["sampled", "all", "user"],
+)
+def test_the_planned_rounds_use_up_the_budget_and_fewer_do_not(method: DPFedAvg, rounds: int) -> None:
+    client = planned(rounds)[0].client
+    whole = method.privacy_spent(client, rounds + 1, 1).epsilon  # the warm-up counts
+    assert 0.98 * method.epsilon < whole <= method.epsilon
+    spent = [method.privacy_spent(client, turns, 1).epsilon for turns in range(rounds + 2)]
+    assert spent[0] == 0
+    assert spent == sorted(set(spent))
+    assert spent[(rounds + 1) // 2] < 0.8 * whole
+
+
+def test_as_many_steps_are_taken_as_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    drawn: list[float] = []
+
+    def spy(n: int, rate: float, generator: torch.Generator | None = None) -> Tensor:
+        drawn.append(rate)
+        return poisson_batch(n, rate, generator)
+
+    monkeypatch.setattr(module, "poisson_batch", spy)
+    method = DPFedAvg(noise="seed", steps=4, sampling_rate=0.5)
+    client = SITES[0].client
+    for turns in (1, 2):
+        upload(method, client, client.initial_weights())
+        assert len(drawn) == method.releases(turns) == 4 * turns
+    assert set(drawn) == {0.5}
+
+
+def test_a_record_that_several_clients_hold_costs_more() -> None:
+    data_settings, partition = DataSettings(alignment=10), PartitionSettings(clients=2, records_per_class=2)
+    data = federate(load_dataset(data_settings), data_settings, partition, 0)
+    assert data.multiplicity == 1
+    shared = dataclasses.replace(data, client_indices=(data.client_indices[0],) * 2)
+    assert shared.multiplicity == 2
+    client = planned(5)[0].client
+    method = DPFedAvg(steps=2, sampling_rate=0.4)
+    once = method.privacy_spent(client, 3, data.multiplicity).epsilon
+    twice = method.privacy_spent(client, 3, shared.multiplicity).epsilon
+    assert twice > 1.2 * once
+    assert twice == method.privacy_spent(client, 6, 1).epsilon
+    whole_clients = DPFedAvg(level="user")  # a client is hidden with all of its records, whoever else has them
+    assert whole_clients.privacy_spent(client, 3, 2) == whole_clients.privacy_spent(client, 3, 1)
+
+
+def test_a_smaller_budget_or_more_rounds_mean_more_noise() -> None:
+    for level in LEVELS:
+        base = DPFedAvg(level=level, epsilon=2.0, steps=2).noise_multiplier(5)
+        assert DPFedAvg(level=level, epsilon=1.0, steps=2).noise_multiplier(5) > 1.5 * base
+        assert DPFedAvg(level=level, epsilon=2.0, steps=2).noise_multiplier(20) > 1.5 * base
+    more_steps = DPFedAvg(epsilon=2.0, steps=8).noise_multiplier(5)
+    assert more_steps > 1.5 * DPFedAvg(epsilon=2.0, steps=2).noise_multiplier(5)
+
+
+# What is refused
+
+
+@pytest.mark.parametrize("level", LEVELS)
+def test_a_round_beyond_the_planned_ones_is_refused(level: Level) -> None:
+    federation = Federation(DPFedAvg(level=level, noise="seed", steps=1), planned(1))
+    federation.run(1)
+    before = federation.server
+    with pytest.raises(UserError, match="is for 1 rounds and is spent: round 2 is refused"):
+        federation.step()
+    assert federation.server is before
+    assert federation.round_number == 1
+
+
+def test_a_delta_that_protects_no_record_is_refused() -> None:
+    client = SITES[0].client
+    with pytest.raises(UserError, match=r"delta = 0.084: client 'client-0' has 12 records") as caught:
+        DPFedAvg(delta=0.084).client_init(client)
+    assert "\n" not in str(caught.value)
+    DPFedAvg(delta=0.083).client_init(client)  # 1 / 12 = 0.0833
+    with pytest.raises(UserError, match="choose a smaller one"):
+        DPFedAvg(delta=1 / 12).client_init(client)
+    DPFedAvg(delta=0.5, level="user").client_init(client)
+    with pytest.raises(UserError, match="protects none of 4 clients"):
+        DPFedAvg(delta=0.5, level="user").server_init(roster_of(SITES))
+
+
+def test_that_delta_is_refused_before_anything_is_written(tiny: tuple[str, ...], tmp_path: Path) -> None:
+    config = load_config(None, [*tiny, "method=dp_fedavg", "methods.dp_fedavg.delta=0.3"])
+    with pytest.raises(UserError, match="choose a smaller one"):
+        fedbnn.run(config, tmp_path / "out")
+    assert list(tmp_path.iterdir()) == []
+
+
+# User level: a server that clips and adds noise
+
+
+@pytest.fixture(scope="module")
+def roster() -> Roster:
+    return roster_of(SITES)
+
+
+def updates(count: int, length: float) -> Tensor:
+    rows = torch.randn(count, SIZE, generator=RNG.child("updates").torch())
+    return rows * (length / rows.norm(dim=1, keepdim=True))
+
+
+def server_after(method: DPFedAvg, roster: Roster, sent: dict[int, Tensor], state: Global, rng: Stream = RNG) -> Tensor:
+    replies = {client: Message({"weights": update}) for client, update in sent.items()}
+    return method.server_update(state, replies, roster, rng).weights
+
+
+@pytest.mark.parametrize("clip", [0.5, 3.0])
+@pytest.mark.parametrize("replying", [4, 2, 0])
+def test_the_servers_noise_has_the_stated_standard_deviation(roster: Roster, clip: float, replying: int) -> None:
+    """z C / N with N all clients, however many replied, also if nobody did."""
+    method = DPFedAvg(level="user", noise="seed", clip=clip)
+    state = method.server_init(roster)
+    sent = updates(4, 0.9 * clip)[:replying]
+    found = server_after(method, roster, dict(enumerate(sent)), state)
+    noise = found - state.weights - sent.sum(0) / 4
+    assert_normal(noise, method.noise_multiplier(roster.rounds) * clip / 4)
+
+
+def test_the_sum_is_divided_by_all_clients_however_many_reply(roster: Roster) -> None:
+    method = DPFedAvg(level="user", noise="seed")
+    state = Global(torch.zeros(SIZE))
+    sent = updates(4, 0.5)
+    silence = server_after(method, roster, {}, state)
+    for who in ((0,), (1, 3), (0, 1, 2, 3)):
+        found = server_after(method, roster, {c: sent[c] for c in who}, state) - silence
+        torch.testing.assert_close(found, sent[list(who)].sum(0) / 4, rtol=1e-3, atol=1e-6)
+
+
+def test_the_server_clips_an_oversized_update(roster: Roster) -> None:
+    method = DPFedAvg(level="user", noise="seed", clip=2.0)
+    state = Global(torch.zeros(SIZE))
+    honest, liar = updates(2, 1.0)
+    silence = server_after(method, roster, {}, state)
+    found = server_after(method, roster, {0: honest, 1: liar * 1e6}, state) - silence
+    torch.testing.assert_close(found, (honest + liar * 2.0) / 4, rtol=1e-3, atol=1e-6)
+
+
+def test_clipping_never_leaves_more_than_the_clip_and_never_turns() -> None:
+    for row in updates(20, 1.0):
+        for length, clip in ((0.3, 1.0), (1.0, 1.0), (7.0, 0.3), (0.0, 1.0)):
+            cut = clip_update(row * length, clip)
+            assert float(cut.double().norm()) <= clip
+            torch.testing.assert_close(cut, row * min(length, clip), rtol=1e-5, atol=1e-9)
+
+
+def test_a_client_sends_its_update_clipped() -> None:
+    client, start = SITES[0].client, SITES[0].client.initial_weights()
+    for clip in (1e-3, 1e3):
+        method = DPFedAvg(level="user", clip=clip)
+        update = method.client_update(method.client_init(client), client, Message({"weights": start}), 1, RNG)
+        whole = update.state.weights - start
+        length = float(whole.norm())
+        torch.testing.assert_close(
+            update.message.arrays["weights"], whole * min(1.0, clip / length), rtol=1e-4, atol=1e-9
+        )
+        assert update.info["sent"] <= clip
+    assert length > 1e-3
+
+
+# Where randomness comes from
+
+
+def test_noise_and_samples_of_the_system_do_not_follow_the_runs_seed(monkeypatch: pytest.MonkeyPatch) -> None:
+    batches: list[tuple[int, ...]] = []
+
+    def spy(*arguments: Any) -> Tensor:
+        index = poisson_batch(*arguments)
+        batches.append(tuple(index.tolist()))
+        return index
+
+    monkeypatch.setattr(module, "poisson_batch", spy)
+    client, start = SITES[0].client, SITES[0].client.initial_weights()
+    for noise, repeats in (("seed", True), ("system", False)):
+        method = DPFedAvg(noise=noise, steps=8, sampling_rate=0.5)  # type: ignore[arg-type]
+        batches.clear()
+        one, other = upload(method, client, start), upload(method, client, start)
+        assert torch.equal(one, other) is repeats
+        # Twice the same 8 subsets of 12 records by chance: once in 2^96.
+        assert (batches[:8] == batches[8:]) is repeats
+        if not repeats:
+            assert (one != other).float().mean() > 0.99
+
+
+def test_another_seed_gives_another_noise() -> None:
+    method = DPFedAvg(noise="seed", steps=1)
+    client, start = SITES[0].client, SITES[0].client.initial_weights()
+    one, other = (upload(method, client, start, Stream((seed, "test"))) for seed in (0, 1))
+    assert (one != other).float().mean() > 0.99
+
+
+def test_the_systems_noise_has_the_same_standard_deviation(roster: Roster) -> None:
+    """Within seven standard errors: these draws are never the same, and must not fail once in a year of runs."""
+    method = DPFedAvg(level="user", noise="system")
+    state = Global(torch.zeros(SIZE))
+    one, other = (server_after(method, roster, {}, state) for _ in range(2))
+    z = (one - other).double() / (math.sqrt(2) * method.noise_multiplier(roster.rounds) / 4)
+    assert abs(z.var() - 1) < 7 * math.sqrt(2 / SIZE)
+    method = DPFedAvg(noise="system", steps=1, sampling_rate=1.0, epsilon=0.01)
+    client, start = SITES[0].client, SITES[0].client.initial_weights()
+    z = (upload(method, client, start) - start).double() / (0.25 * method.noise_multiplier(12) / 12)
+    assert abs(z.var() - 1) < 7 * math.sqrt(2 / SIZE)
+
+
+# What a run says
+
+
+def result_of(folder: Path, *changes: str) -> dict[str, Any]:
+    result = fedbnn.run(load_config(None, changes), folder)
+    assert json.loads(json.dumps(result)) == read_json(folder / "result.json")
+    return read_json(folder / "result.json")
+
+
+def test_a_runs_result_states_the_guarantee(tiny: tuple[str, ...], tmp_path: Path) -> None:
+    changes = (*tiny, "method=dp_fedavg", "methods.dp_fedavg.steps=2", "methods.dp_fedavg.epsilon=4.0")
+    result = result_of(tmp_path / "record", *changes)
+    assert (result["delta"], result["privacy_unit"], result["mechanism"]) == (1e-5, "record", "DP-SGD")
+    assert 0.98 * 4 < result["epsilon_spent"] <= 4
+    z = DPFedAvg(steps=2, epsilon=4.0).noise_multiplier(2)
+    assert result["epsilon_spent"] == pytest.approx(independent_epsilon(z, 0.5, 2 * 3, 1e-5), rel=3e-3)
+    result = result_of(tmp_path / "user", *changes, "methods.dp_fedavg.level=user", "methods.dp_fedavg.delta=0.01")
+    assert (result["delta"], result["privacy_unit"], result["mechanism"]) == (0.01, "client", "DP-FedAvg")
+    assert 0.98 * 4 < result["epsilon_spent"] <= 4
+
+
+def test_who_takes_part_most_often_decides_what_was_spent(tiny: tuple[str, ...], tmp_path: Path) -> None:
+    changes = (*tiny, "method=dp_fedavg", "methods.dp_fedavg.steps=2", "participation=0.3", "rounds=4", "seed=1")
+    result = result_of(tmp_path / "run", *changes)
+    lines = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
+    turns = [sum(line["client"] == client and "bytes_up" in line for line in lines) for client in range(3)]
+    assert sum(turns) == 3 + 4
+    assert max(turns) < 5
+    z = DPFedAvg(steps=2).noise_multiplier(4)
+    expected = independent_epsilon(z, 0.5, 2 * max(turns), 1e-5)
+    assert result["epsilon_spent"] == pytest.approx(expected, rel=3e-3)
+    assert result["epsilon_spent"] < 3
+
+
+@pytest.mark.parametrize("method", ["fedavg", "fedbnn", "local"])
+def test_other_methods_promise_nothing(tiny: tuple[str, ...], tmp_path: Path, method: str) -> None:
+    result = result_of(tmp_path / "run", *tiny, f"method={method}", "rounds=1")
+    assert "epsilon_spent" in result
+    assert result["epsilon_spent"] is None
+    assert not {"delta", "privacy_unit", "mechanism"} & result.keys()
+
+
+def test_scored_are_the_average_and_a_copy_tuned_at_home() -> None:
+    method = DPFedAvg(noise="seed", steps=1)
+    client, message = SITES[0].client, first_message(method, list(SITES))
+    models = method.scored(method.client_init(client), client, message, RNG)
+    assert list(models) == ["global", "fine_tuned"]
+    assert torch.equal(models["global"].weights, message.arrays["weights"])
+    tuned, _ = method.train(message.arrays["weights"], client, 1, RNG.child("fine-tune"))
+    assert torch.equal(models["fine_tuned"].weights, tuned)

@@ -1,0 +1,762 @@
+"""Every method's turn once more, as one would write it with nothing but torch: the reference for tests and benchmarks.
+
+An ordinary module with a list of parameters, torch's own optimisers with their defaults, autograd for every penalty.
+Nothing is shared with the methods but their settings, and the randomness, which comes from the same named streams.
+
+Vectors that cross the wire are flat; `to_module` and `from_module` translate, since convolution weights lie
+channels-last in them and as torch likes it in a module.
+"""
+
+import math
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from polyagamma import random_polyagamma
+from torch import Tensor, nn
+from torch.distributions import Normal, kl_divergence
+from torch.func import functional_call, grad, vmap
+from torch.nn import functional
+
+from fedbnn.method import Client
+from fedbnn.models import ModelSettings, build
+from fedbnn.network import view_of
+from fedbnn.randomness import Stream
+
+Tensors = list[Tensor]
+Arrays = dict[str, Tensor]
+
+
+# --- flat vectors and modules -----------------------------------------------------------------------------------------
+
+
+def pieces(vector: Tensor, module: nn.Module) -> Tensors:
+    """The vector cut into tensors of the parameters' shapes, in torch's default layout."""
+    parts, offset = [], 0
+    for parameter in module.parameters():
+        parts.append(view_of(vector, offset, parameter.shape).clone(memory_format=torch.contiguous_format))
+        offset += parameter.numel()
+    return parts
+
+
+def flat(tensors: Iterable[Tensor]) -> Tensor:
+    """The opposite of `pieces`."""
+    tensors = list(tensors)
+    vector = torch.empty(sum(t.numel() for t in tensors))
+    offset = 0
+    for tensor in tensors:
+        view_of(vector, offset, tensor.shape).copy_(tensor.detach())
+        offset += tensor.numel()
+    return vector
+
+
+def to_module(vector: Tensor, module: nn.Module) -> nn.Module:
+    """The module, with its parameters set to the vector."""
+    with torch.no_grad():
+        for parameter, piece in zip(module.parameters(), pieces(vector, module), strict=True):
+            parameter.copy_(piece)
+    return module
+
+
+def from_module(module: nn.Module) -> Tensor:
+    return flat(module.parameters())
+
+
+def default_layout(x: Tensor) -> Tensor:
+    """A copy in torch's default layout.
+
+    `contiguous` would not do: images of one channel count as contiguous in both layouts, keep their channels-last
+    strides, and torch would go on choosing the channels-last kernels for them.
+    """
+    return torch.empty(x.shape, dtype=x.dtype).copy_(x)
+
+
+# --- randomness -------------------------------------------------------------------------------------------------------
+
+Noise = Callable[[torch.Generator, nn.Module], Iterator[Tensors]]
+"""Endless standard normal draws, each a tensor for every parameter."""
+
+
+def shared_noise(generator: torch.Generator, module: nn.Module) -> Iterator[Tensors]:
+    """The very numbers that a method draws from this generator into a flat vector."""
+    size = sum(p.numel() for p in module.parameters())
+    while True:
+        yield pieces(torch.empty(size).normal_(generator=generator), module)
+
+
+def own_noise(generator: torch.Generator, module: nn.Module) -> Iterator[Tensors]:
+    """As one would draw it if nobody compared numbers: parameter by parameter."""
+    while True:
+        yield [torch.randn(p.shape, generator=generator) for p in module.parameters()]
+
+
+def epoch_order(n: int, passes: int, batch: int, generator: torch.Generator) -> Tensors:
+    """Indices of the minibatches of `passes` passes."""
+    return [index for _ in range(passes) for index in torch.randperm(n, generator=generator).split(batch)]
+
+
+def step_order(n: int, count: int, batch: int, generator: torch.Generator) -> Tensors:
+    """Indices of `count` minibatches."""
+    return epoch_order(n, math.ceil(count / math.ceil(n / batch)), batch, generator)[:count]
+
+
+# --- deterministic training -------------------------------------------------------------------------------------------
+
+Penalty = Callable[[Sequence[Tensor]], Tensor]
+
+
+def cross_entropy(logits: Tensor, target: Tensor) -> Tensor:
+    """Mean over records; the target is a class, or a probability for each class."""
+    if target.dim() == 1:
+        return functional.cross_entropy(logits, target)
+    return -(target * logits.log_softmax(1)).sum(1).mean()
+
+
+def train(
+    module: nn.Module,
+    x: Tensor,
+    y: Tensor,
+    order: Tensors,
+    rate: float,
+    weight_decay: float = 0.0,
+    penalty: Penalty | None = None,
+) -> None:
+    """Adam on the cross-entropy plus a penalty."""
+    module.train()
+    parameters = list(module.parameters())
+    adam = torch.optim.Adam(parameters, lr=rate, weight_decay=weight_decay)
+    for index in order:
+        loss = cross_entropy(module(x[index]), y[index])
+        if penalty is not None:
+            loss = loss + penalty(parameters)
+        adam.zero_grad()
+        loss.backward()
+        adam.step()
+
+
+def copies(module: nn.Module) -> Tensors:
+    return [p.detach().clone() for p in module.parameters()]
+
+
+def proximal(mu: float, centre: Tensors) -> Penalty:
+    """mu/2 ||w - centre||^2."""
+    return lambda live: mu / 2 * sum(((p - c) ** 2).sum() for p, c in zip(live, centre, strict=True))
+
+
+def laplace(weight: float, centre: Tensors, precision: Tensors) -> Penalty:
+    """weight/2 sum_k Omega_k (w_k - centre_k)^2."""
+    return lambda live: (
+        weight / 2 * sum((o * (p - c) ** 2).sum() for p, c, o in zip(live, centre, precision, strict=True))
+    )
+
+
+def fisher(module: nn.Module, x: Tensor, y: Tensor, order: Tensors) -> Tensors:
+    """sum over minibatches of (b / n) g^2."""
+    module.eval()
+    parameters = list(module.parameters())
+    total = [torch.zeros_like(p) for p in parameters]
+    for index in order:
+        gradients = torch.autograd.grad(cross_entropy(module(x[index]), y[index]), parameters)
+        total = [t + len(index) / len(x) * g**2 for t, g in zip(total, gradients, strict=True)]
+    return total
+
+
+def moreau(
+    module: nn.Module,
+    x: Tensor,
+    y: Tensor,
+    order: Tensors,
+    *,
+    inner_steps: int,
+    strength: float,
+    personal_rate: float,
+    rate: float,
+) -> Tensors:
+    """pFedMe's double loop: theta is left in the module, w_i returned."""
+    module.train()
+    parameters = list(module.parameters())
+    w = copies(module)
+    sgd = torch.optim.SGD(parameters, lr=personal_rate)
+    for index in order:
+        for _ in range(inner_steps):
+            loss = cross_entropy(module(x[index]), y[index]) + proximal(strength, w)(parameters)
+            sgd.zero_grad()
+            loss.backward()
+            sgd.step()
+        w = [one - strength * rate * (one - p.detach()) for one, p in zip(w, parameters, strict=True)]
+    return w
+
+
+@torch.no_grad()
+def outputs(module: nn.Module, x: Tensor) -> Tensor:
+    module.eval()
+    return module(x)
+
+
+@torch.no_grad()
+def distance(target: Tensor, logits: Tensor) -> float:
+    """KL[softmax(target) || softmax(logits)], in double precision."""
+    one, other = (t.double().log_softmax(1) for t in (target, logits))
+    return float(functional.kl_div(other, one, reduction="batchmean", log_target=True))
+
+
+# --- Bayes by Backprop ------------------------------------------------------------------------------------------------
+
+
+@dataclass
+class MeanField:
+    """N(mu, softplus(rho)^2) for every parameter."""
+
+    mu: Tensors
+    rho: Tensors
+
+    @classmethod
+    def of(cls, theta: Tensor, module: nn.Module) -> "MeanField":
+        mu, rho = theta.chunk(2)
+        return cls(pieces(mu, module), pieces(rho, module))
+
+    @property
+    def theta(self) -> Tensor:
+        return torch.cat([flat(self.mu), flat(self.rho)])
+
+    def learnable(self) -> Tensors:
+        return [t.requires_grad_() for t in (*self.mu, *self.rho)]
+
+    def normals(self, floor: float = 0.0) -> list[Normal]:
+        """One distribution per parameter; without checks of the arguments, which would only cost time."""
+        return [
+            Normal(m, functional.softplus(r).clamp_min(floor), validate_args=False)
+            for m, r in zip(self.mu, self.rho, strict=True)
+        ]
+
+    def fixed(self, floor: float = 0.0) -> list[Normal]:
+        """The same as constants."""
+        with torch.no_grad():
+            return [Normal(n.loc.clone(), n.scale, validate_args=False) for n in self.normals(floor)]
+
+    def draw(self, noise: Tensors) -> Tensors:
+        return [m + functional.softplus(r) * e for m, r, e in zip(self.mu, self.rho, noise, strict=True)]
+
+
+def divergence(q: Sequence[Normal], p: Sequence[Normal]) -> Tensor:
+    return torch.stack([kl_divergence(a, b).sum() for a, b in zip(q, p, strict=True)]).sum()
+
+
+def logits_at(module: nn.Module, weights: Tensors, x: Tensor) -> Tensor:
+    names = [name for name, _ in module.named_parameters()]
+    return functional_call(module, dict(zip(names, weights, strict=True)), (x,))
+
+
+def bayes_by_backprop(
+    module: nn.Module,
+    q: MeanField,
+    x: Tensor,
+    y: Tensor,
+    order: Tensors,
+    noise: Iterator[Tensors],
+    rate: float,
+    prior: Sequence[Normal] | None = None,
+    kl_weight: float = 0.0,
+) -> None:
+    """Adam on the mean cross-entropy + (kl_weight / n) KL[q || prior], in place; no prior: no such term."""
+    module.train()
+    adam = torch.optim.Adam(q.learnable(), lr=rate)
+    for index, eps in zip(order, noise, strict=False):
+        loss = cross_entropy(logits_at(module, q.draw(eps), x[index]), y[index])
+        if prior is not None:
+            loss = loss + kl_weight / len(x) * divergence(q.normals(), prior)
+        adam.zero_grad()
+        loss.backward()
+        adam.step()
+
+
+def two_levels(
+    module: nn.Module,
+    q: MeanField,
+    w: MeanField,
+    x: Tensor,
+    y: Tensor,
+    order: Tensors,
+    noise: Iterator[Tensors],
+    *,
+    inner_steps: int,
+    zeta: float,
+    rate: float,
+) -> None:
+    """pFedBayes, in place: steps of q on -(n/b) sum log p + zeta KL[q || w], then one of w on zeta KL[q || w]."""
+    module.train()
+    outer, inner = (torch.optim.Adam(one.learnable(), lr=rate) for one in (w, q))
+    for index in order:
+        fixed_w = w.fixed()
+        for _ in range(inner_steps):
+            logits = logits_at(module, q.draw(next(noise)), x[index])
+            misfit = functional.cross_entropy(logits, y[index], reduction="sum") * len(x) / len(index)
+            loss = misfit + zeta * divergence(q.normals(), fixed_w)
+            inner.zero_grad()
+            loss.backward()
+            inner.step()
+        outer.zero_grad()
+        (zeta * divergence(q.fixed(), w.normals())).backward()
+        outer.step()
+
+
+@torch.no_grad()
+def mean_output(module: nn.Module, q: MeanField, x: Tensor, draws: int, noise: Iterator[Tensors], kind: str) -> Tensor:
+    """The mean over weight draws of the logits, or of the probabilities."""
+    module.eval()
+    logits = [logits_at(module, q.draw(next(noise)), x) for _ in range(draws)]
+    return torch.stack(logits if kind == "mean_logits" else [one.softmax(1) for one in logits]).mean(0)
+
+
+def corrected_target(phi_bar: Tensor, own: Tensor, gamma: float, kind: str) -> Tensor:
+    mixed = gamma * phi_bar + (1 - gamma) * own
+    return mixed.softmax(1) if kind == "mean_logits" else mixed
+
+
+# --- DP-SGD -----------------------------------------------------------------------------------------------------------
+
+
+def dp_sgd(
+    module: nn.Module,
+    x: Tensor,
+    y: Tensor,
+    samples: Tensors,
+    noise: Iterator[Tensors],
+    *,
+    clip: float,
+    sd: float,
+    rate: float,
+    expected: float,
+) -> None:
+    """SGD on (sum of clipped gradients of records + noise) / expected batch, by vmap over records."""
+    module.train()
+    named = dict(module.named_parameters())
+    sgd = torch.optim.SGD(named.values(), lr=rate)
+
+    def loss(weights: Arrays, record: Tensor, label: Tensor) -> Tensor:
+        return functional.cross_entropy(functional_call(module, weights, (record[None],)), label[None])
+
+    of_records = vmap(grad(loss), in_dims=(None, 0, 0))
+    for index, eps in zip(samples, noise, strict=False):
+        each = of_records({name: p.detach() for name, p in named.items()}, x[index], y[index])
+        norms = torch.stack([g.flatten(1).norm(dim=1) for g in each.values()]).norm(dim=0)
+        scale = (clip / norms).clamp_max(1)
+        for (name, parameter), e in zip(named.items(), eps, strict=True):
+            parameter.grad = (torch.einsum("r,r...->...", scale, each[name]) + sd * e) / expected
+        sgd.step()
+
+
+# --- Gaussian process trees -------------------------------------------------------------------------------------------
+
+Question = tuple[list[int], list[int]]
+"""The classes left and right of a node."""
+
+JITTER = 1e-6  # of the prior variance
+
+
+@dataclass(frozen=True)
+class Process:
+    """A node's prior, and how its posterior is sampled."""
+
+    outputscale: float
+    lengthscale: float
+    chains: int
+    steps: int
+
+    def kernel(self, a: Tensor, b: Tensor) -> Tensor:
+        """For rows of unit length, |a - b|^2 = 2 - 2 a.b."""
+        return self.outputscale * torch.exp(-(1 - a @ b.T) / self.lengthscale**2)
+
+
+def two_means(points: Tensor) -> Tensor:
+    """Which of the points belong to the second cluster, from the two points farthest apart."""
+    apart = torch.cdist(points, points, compute_mode="donot_use_mm_for_euclid_dist")
+    centres = points[[int(apart.argmax()) // len(points), int(apart.argmax()) % len(points)]]
+    side = None
+    while True:
+        gaps = torch.cdist(points, centres, compute_mode="donot_use_mm_for_euclid_dist")
+        new = gaps[:, 1] < gaps[:, 0]
+        if side is not None and torch.equal(new, side):
+            return side
+        side = new
+        centres = torch.stack([points[~side].mean(0), points[side].mean(0)])
+
+
+def questions(embedding: Tensor, y: Tensor) -> list[Question]:
+    """The tree over the classes of y, level by level; the smallest class of a node is on its left."""
+    found: list[Question] = []
+    waiting = deque([sorted(set(y.tolist()))])
+    while waiting:
+        classes = waiting.popleft()
+        if len(classes) < 2:
+            continue
+        means = torch.stack([embedding[y == c].mean(0) for c in classes])
+        second = two_means(means).tolist()
+        left = [c for c, s in zip(classes, second, strict=True) if s == second[0]]
+        right = [c for c in classes if c not in left]
+        found.append((left, right))
+        waiting += [left, right]
+    return found
+
+
+@torch.no_grad()
+def polya_gamma_gibbs(
+    k: Tensor, kappa: Tensor, process: Process, normal: torch.Generator, gamma: np.random.Generator
+) -> Tensor:
+    """omega [chains, n]; f is drawn as f_0 + K (K + Omega^-1)^-1 (Omega^-1 kappa - f_0 - e), all chains at once."""
+    shape = (process.chains, len(kappa))
+    root = torch.linalg.cholesky(k)
+
+    def omega_at(f: Tensor) -> Tensor:
+        return torch.from_numpy(random_polyagamma(1.0, f.numpy(), random_state=gamma))
+
+    omega = omega_at(torch.randn(shape, dtype=torch.float64, generator=normal) @ root.T)
+    for _ in range(process.steps):
+        z = torch.randn(2, *shape, dtype=torch.float64, generator=normal)
+        f_0, e = z[0] @ root.T, z[1] / omega.sqrt()
+        factor = torch.linalg.cholesky(k + torch.diag_embed(1 / omega))
+        surprise = kappa / omega - f_0 - e
+        f = f_0 + torch.cholesky_solve(surprise[:, :, None], factor)[:, :, 0] @ k
+        omega = omega_at(f)
+    return omega
+
+
+def side_probability(given: Tensor, kappa: Tensor, asked: Tensor, omega: Tensor, process: Process) -> Tensor:
+    """P(right) of the asked records: E[sigmoid(f)] by Gauss-Hermite quadrature, averaged over chains."""
+    k = process.kernel(given, given) + JITTER * process.outputscale * torch.eye(len(given), dtype=given.dtype)
+    cross = process.kernel(given, asked)
+    factor = torch.linalg.cholesky(k + torch.diag_embed(1 / omega))
+    weights = torch.cholesky_solve((kappa / omega)[:, :, None], factor)[:, :, 0]
+    mean = weights @ cross
+    half = torch.linalg.solve_triangular(factor, cross.expand(len(omega), -1, -1), upper=False)
+    variance = process.outputscale - (half**2).sum(1)
+    nodes, masses = (torch.from_numpy(a) for a in np.polynomial.hermite.hermgauss(20))
+    values = mean[:, :, None] + (2 * variance)[:, :, None].sqrt() * nodes
+    return (values.sigmoid() @ masses).mean(0) / math.sqrt(math.pi)
+
+
+def half_of(y: Tensor, generator: torch.Generator) -> Tensor:
+    """A mask of the half of every class that is asked for."""
+    asked = torch.zeros(len(y), dtype=torch.bool)
+    for label in y.unique():
+        mine = torch.where(y == label)[0]
+        asked[mine[torch.randperm(len(mine), generator=generator)[: len(mine) // 2]]] = True
+    return asked
+
+
+def tree_loss(
+    embedding: Tensor,
+    y: Tensor,
+    tree: list[Question],
+    process: Process,
+    normal: torch.Generator,
+    gamma: np.random.Generator,
+) -> Tensor:
+    """Sum over nodes of (n_v / n) times the mean cross-entropy of one half given the other."""
+    x = functional.normalize(embedding.double(), dim=1)
+    loss = torch.zeros((), dtype=torch.float64)
+    for left, right in tree:
+        mine = torch.isin(y, torch.tensor(left + right))
+        here, side = x[mine], torch.isin(y[mine], torch.tensor(right)).double()
+        asked = half_of(y[mine], normal)
+        given, kappa = here[~asked], side[~asked] - 0.5
+        k = process.kernel(given, given) + JITTER * process.outputscale * torch.eye(len(given), dtype=x.dtype)
+        omega = polya_gamma_gibbs(k.detach(), kappa, process, normal, gamma)
+        right_probability = side_probability(given, kappa, here[asked], omega, process)
+        loss = loss + len(here) / len(x) * functional.binary_cross_entropy(right_probability, side[asked])
+    return loss
+
+
+def train_embedding(
+    module: nn.Module,
+    x: Tensor,
+    y: Tensor,
+    process: Process,
+    normal: torch.Generator,
+    gamma: np.random.Generator,
+    *,
+    steps: int,
+    rate: float,
+    momentum: float,
+    weight_decay: float,
+    longest: float,
+) -> None:
+    """pFedGP's inner steps on all records; the tree is built once, from the embedding they begin with."""
+    tree = questions(functional.normalize(outputs(module, x).double(), dim=1), y)
+    module.train()
+    sgd = torch.optim.SGD(module.parameters(), lr=rate, momentum=momentum, weight_decay=weight_decay)
+    for _ in range(steps):
+        sgd.zero_grad()
+        tree_loss(module(x), y, tree, process, normal, gamma).backward()
+        nn.utils.clip_grad_norm_(module.parameters(), longest)
+        sgd.step()
+
+
+# --- turns: a method's settings and a client in, what it keeps and sends out ------------------------------------------
+
+
+@dataclass(frozen=True)
+class PlainClient:
+    """A client as plain torch sees it."""
+
+    module: nn.Module
+    x: Tensor
+    y: Tensor
+    alignment: Tensor
+    batch: int
+    passes: Callable[[int], int]
+    rounds: int
+
+    @classmethod
+    def of(cls, client: Client, outputs: int | None = None) -> "PlainClient":
+        shape = tuple(client.train.x.shape[1:])
+        return cls(
+            module=build(client.model, shape, outputs or client.classes),
+            x=default_layout(client.train.x),
+            y=client.train.y,
+            alignment=default_layout(client.alignment),
+            batch=client.training.batch_size,
+            passes=client.training.passes,
+            rounds=client.rounds,
+        )
+
+
+class Situation(NamedTuple):
+    """What a turn starts from: the client's state and the server's message, both by name."""
+
+    state: Mapping[str, Tensor]
+    message: Mapping[str, Tensor]
+    round_number: int
+    rng: Stream
+    noise: Noise = shared_noise
+
+
+class Outcome(NamedTuple):
+    """What a turn gives: the client's new state and what it sends, without the number of records."""
+
+    state: Arrays
+    message: Arrays
+
+
+def _own_training(method: Any, client: PlainClient, now: Situation, penalty: Penalty | None = None) -> Tensor:
+    """The passes over the client's records that most methods share; starts at what lies in the module."""
+    passes = client.passes(now.round_number)
+    order = epoch_order(len(client.x), passes, client.batch, now.rng.child("order").torch())
+    train(client.module, client.x, client.y, order, method.learning_rate, method.weight_decay, penalty)
+    return from_module(client.module)
+
+
+def local(method: Any, client: PlainClient, now: Situation) -> Outcome:
+    to_module(now.state["weights"], client.module)
+    return Outcome({"weights": _own_training(method, client, now)}, {})
+
+
+def fedavg(method: Any, client: PlainClient, now: Situation) -> Outcome:
+    to_module(now.message["weights"], client.module)
+    weights = _own_training(method, client, now)
+    return Outcome({"weights": weights}, {"weights": weights})
+
+
+def fedprox(method: Any, client: PlainClient, now: Situation) -> Outcome:
+    to_module(now.message["weights"], client.module)
+    weights = _own_training(method, client, now, proximal(method.mu, copies(client.module)))
+    return Outcome({"weights": weights}, {"weights": weights})
+
+
+def fola(method: Any, client: PlainClient, now: Situation) -> Outcome:
+    to_module(now.message["weights"], client.module)
+    omega = pieces(now.message["precision"], client.module)
+    weight = method.prior_weight / max(now.round_number, 1)
+    weights = _own_training(method, client, now, laplace(weight, copies(client.module), omega))
+    order = epoch_order(len(client.x), 1, client.batch, now.rng.child("fisher").torch())
+    found = fisher(client.module, client.x, client.y, order)
+    precision = flat(o + f for o, f in zip(omega, found, strict=True))
+    return Outcome({"weights": weights}, {"weights": weights, "precision": precision})
+
+
+def pfedme(method: Any, client: PlainClient, now: Situation) -> Outcome:
+    to_module(now.message["weights"], client.module)
+    w = moreau(
+        client.module,
+        client.x,
+        client.y,
+        step_order(len(client.x), method.iterations, client.batch, now.rng.child("order").torch()),
+        inner_steps=method.inner_steps,
+        strength=method.strength,
+        personal_rate=method.personal_rate,
+        rate=method.rate,
+    )
+    return Outcome({"weights": from_module(client.module)}, {"weights": flat(w)})
+
+
+def pfedbayes(method: Any, client: PlainClient, now: Situation) -> Outcome:
+    start = now.message["weights"] if now.round_number == 0 else now.state["theta"]
+    q, w = (MeanField.of(theta, client.module) for theta in (start, now.message["weights"]))
+    two_levels(
+        client.module,
+        q,
+        w,
+        client.x,
+        client.y,
+        step_order(len(client.x), method.iterations, client.batch, now.rng.child("order").torch()),
+        now.noise(now.rng.child("weights").torch(), client.module),
+        inner_steps=method.inner_steps,
+        zeta=method.zeta,
+        rate=method.learning_rate,
+    )
+    return Outcome({"theta": q.theta}, {"weights": w.theta})
+
+
+def _own_bayes(method: Any, client: PlainClient, now: Situation, q: MeanField, prior: Sequence[Normal]) -> None:
+    bayes_by_backprop(
+        client.module,
+        q,
+        client.x,
+        client.y,
+        epoch_order(len(client.x), client.passes(now.round_number), client.batch, now.rng.child("order").torch()),
+        now.noise(now.rng.child("weights").torch(), client.module),
+        method.learning_rate,
+        prior,
+        method.kl_weight,
+    )
+
+
+def _first_prior(method: Any, module: nn.Module) -> list[Normal]:
+    return [
+        Normal(torch.zeros_like(p), torch.full_like(p, method.prior_sd), validate_args=False)
+        for p in module.parameters()
+    ]
+
+
+def local_bnn(method: Any, client: PlainClient, now: Situation) -> Outcome:
+    q = MeanField.of(now.state["theta"], client.module)
+    _own_bayes(method, client, now, q, _first_prior(method, client.module))
+    return Outcome({"theta": q.theta}, {})
+
+
+def fedbnn(method: Any, client: PlainClient, now: Situation) -> Outcome:
+    module, kind = client.module, method.consensus
+
+    def on_alignment(q: MeanField, purpose: str) -> Tensor:
+        noise = now.noise(now.rng.child(purpose, "predict").torch(), module)
+        return mean_output(module, q, client.alignment, method.mc_samples, noise, kind)
+
+    q, prior = MeanField.of(now.state["theta"], module), _first_prior(method, module)
+    if "phi_bar" in now.message:
+        target = corrected_target(now.message["phi_bar"], on_alignment(q, "own"), method.gamma, kind)
+        psi = MeanField.of(now.state["theta"], module)
+        points = len(target)
+        order = step_order(points, method.prior_steps, method.prior_batch, now.rng.child("prior order").torch())
+        noise = now.noise(now.rng.child("prior weights").torch(), module)
+        bayes_by_backprop(module, psi, client.alignment, target, order, noise, method.prior_learning_rate)
+        prior = psi.fixed(method.prior_sd_floor)
+        if method.restart == "prior":
+            q = MeanField([m.detach().clone() for m in psi.mu], q.rho)
+    _own_bayes(method, client, now, q, prior)
+    return Outcome({"theta": q.theta}, {"phi": on_alignment(q, "upload")})
+
+
+def fedmd(method: Any, client: PlainClient, now: Situation) -> Outcome:
+    module, kind = to_module(now.state["weights"], client.module), method.consensus
+
+    def on_alignment() -> Tensor:
+        logits = outputs(module, client.alignment)
+        return logits if kind == "mean_logits" else logits.softmax(1)
+
+    if "phi_bar" in now.message:
+        target = corrected_target(now.message["phi_bar"], on_alignment(), method.gamma, kind)
+        order = step_order(len(target), method.digest_steps, method.digest_batch, now.rng.child("digest").torch())
+        train(module, client.alignment, target, order, method.digest_learning_rate)
+    weights = _own_training(method, client, now)
+    return Outcome({"weights": weights}, {"phi": on_alignment()})
+
+
+def dp_fedavg(method: Any, client: PlainClient, now: Situation) -> Outcome:
+    start = now.message["weights"]
+    to_module(start, client.module)
+    if method.level == "user":
+        weights = _own_training(method, client, now)
+        update = (weights - start) * min(1.0, method.clip / float((weights - start).norm()))
+        return Outcome({"weights": weights}, {"weights": update})
+    sample = now.rng.child("sample").torch()
+    n, q = len(client.x), method.sampling_rate
+    batches = [torch.where(torch.rand(n, generator=sample, dtype=torch.float64) < q)[0] for _ in range(method.steps)]
+    dp_sgd(
+        client.module,
+        client.x,
+        client.y,
+        batches,
+        now.noise(now.rng.child("noise").torch(), client.module),
+        clip=method.clip,
+        sd=method.noise_multiplier(client.rounds) * method.clip,
+        rate=method.private_rate,
+        expected=q * n,
+    )
+    weights = from_module(client.module)
+    return Outcome({"weights": weights}, {"weights": weights})
+
+
+def pfedgp(method: Any, client: PlainClient, now: Situation) -> Outcome:
+    """For clients with fewer records than the cap; `client.module` must have as many outputs as the embedding."""
+    to_module(now.message["weights"], client.module)
+    train_embedding(
+        client.module,
+        client.x,
+        client.y,
+        Process(method.outputscale, method.lengthscale, method.train_chains, method.gibbs_steps),
+        now.rng.child("gibbs").torch(),
+        now.rng.child("omega").numpy(),
+        steps=method.inner_steps,
+        rate=method.learning_rate,
+        momentum=method.momentum,
+        weight_decay=method.weight_decay,
+        longest=method.gradient_clip,
+    )
+    weights = from_module(client.module)
+    return Outcome({"weights": weights}, {"weights": weights})
+
+
+TURNS: dict[str, Callable[[Any, PlainClient, Situation], Outcome]] = {
+    "fedbnn": fedbnn,
+    "fedmd": fedmd,
+    "feddf": fedavg,  # what FedDF adds is at the server
+    "fedavg": fedavg,
+    "fedprox": fedprox,
+    "pfedme": pfedme,
+    "pfedbayes": pfedbayes,
+    "pfedgp": pfedgp,
+    "fola": fola,
+    "dp_fedavg": dp_fedavg,
+    "local_bnn": local_bnn,
+    "local": local,
+}
+
+
+def feddf_server(
+    method: Any,
+    modules: Mapping[str, nn.Module],
+    models: Sequence[ModelSettings],
+    replies: Mapping[int, Mapping[str, Tensor]],
+    alignment: Tensor,
+    rng: Stream,
+) -> dict[str, Tensor]:
+    """FedDF's distillation when every architecture is heard from: the new student of each."""
+    kinds = [model.architecture for model in models]
+    logits = [outputs(to_module(r["weights"], modules[kinds[i]]), alignment) for i, r in replies.items()]
+    target = torch.stack(logits).mean(0)
+    students = {}
+    for number, kind in enumerate(dict.fromkeys(kinds)):
+        mine = [replies[i] for i in replies if kinds[i] == kind]
+        records = sum(float(r["records"]) for r in mine)
+        start = torch.stack([r["weights"] * float(r["records"]) / records for r in mine]).sum(0)
+        module = to_module(start, modules[kind])
+        before = distance(target, outputs(module, alignment))
+        generator = rng.child("distil", number).torch()
+        order = step_order(len(alignment), method.distill_steps, method.distill_batch, generator)
+        train(module, alignment, target.softmax(1), order, method.distill_learning_rate)
+        better = distance(target, outputs(module, alignment)) < before
+        students[kind] = from_module(module) if better else start
+    return students
