@@ -33,9 +33,11 @@ bench: setup
 	$(BIN)/python -m pip install --quiet --no-deps bayesian-torch==0.5.0  # the step needs none of its dependencies
 	$(BIN)/python benchmarks/bnn_step.py --json benchmarks/results/bnn_step.json
 	$(BIN)/python benchmarks/workers.py --json benchmarks/results/workers.json
+	$(BIN)/python -m benchmarks.methods --json benchmarks/results/methods.json
 
 experiments: setup
-	$(BIN)/python experiments/digits.py
+	$(BIN)/python experiments/digits.py heterogeneous
+	$(BIN)/python experiments/digits.py homogeneous
 
 clean:
 	rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache
