@@ -38,6 +38,7 @@ bench: setup
 experiments: setup
 	$(BIN)/python experiments/digits.py heterogeneous
 	$(BIN)/python experiments/digits.py homogeneous
+	$(BIN)/python experiments/ceiling.py
 
 clean:
 	rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import ClassVar, TypeVar
 
 import torch
+from pydantic import Field
 from torch import Tensor
 
 from fedbnn import settings
@@ -44,6 +45,11 @@ def refuse_mixed(roster: Roster, method: str) -> None:
 
 def _listed(names: list[str], most: int = 6) -> str:
     return ", ".join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")
+
+
+def count(client: Client) -> Tensor:
+    """How many records a client has, as it tells the server."""
+    return torch.tensor([float(len(client.train))])
 
 
 def shares(replies: Mapping[int, Message]) -> dict[int, float]:
@@ -96,7 +102,18 @@ class Averaging(Method[S, Global]):
         """A client's reply."""
         if not self.by_records:
             return Message({"weights": vector})
-        return Message({"weights": vector, "records": torch.tensor([float(len(client.train))])})
+        return Message({"weights": vector, "records": count(client)})
+
+
+@settings.dataclass(frozen=True, config=settings.STRICT)
+class Relaxed(Averaging[S]):
+    """A server that goes only a part of the way, or further: w <- (1 - beta) w + beta sum_i a_i w_i."""
+
+    beta: float = Field(default=1.0, gt=0, description="how far the server moves towards the clients' average")
+
+    def server_update(self, state: Global, replies: Mapping[int, Message], roster: Roster, rng: Stream) -> Global:
+        joined = super().server_update(state, replies, roster, rng)
+        return Global(torch.lerp(state.weights, joined.weights, self.beta))
 
 
 @settings.dataclass(frozen=True, config=settings.STRICT)
@@ -112,7 +129,7 @@ class SharedPoint(PointTraining):
     ) -> Update[Point]:
         start = message.arrays["weights"]
         weights, loss = self.train(start, client, client.training.passes(round_number), rng, self.pull(start))
-        reply = Message({"weights": weights, "records": torch.tensor([float(len(client.train))])})
+        reply = Message({"weights": weights, "records": count(client)})
         return Update(Point(weights), reply, {"loss": loss, "drift": float((weights - start).norm())})
 
     def scored(self, state: Point, client: Client, message: Message, rng: Stream) -> Mapping[Variant, Point]:

@@ -15,7 +15,7 @@ The server multiplies the posteriors, each to the power of its share a_i = n_i /
 and the plain mean where Omega is about zero.
 
 Omega grows by one Fisher information a round, hence the division by r. Scored are theta (global) and each client's
-theta_i (fine-tuned). Unlike the paper, the Fisher information is taken at the end of local training, not along its way.
+theta_i (fine-tuned). The Fisher information is that at the end of local training, from one more pass over the records.
 """
 
 from collections.abc import Iterator, Mapping
@@ -29,7 +29,7 @@ from torch.nn import functional
 from fedbnn import settings
 from fedbnn.message import Message
 from fedbnn.method import Client, Method, Roster, State, Update, Variant
-from fedbnn.methods.averaging import refuse_mixed, shares
+from fedbnn.methods.averaging import count, refuse_mixed, shares
 from fedbnn.methods.point import Point, PointTraining
 from fedbnn.network import FlatNetwork
 from fedbnn.randomness import Stream
@@ -91,7 +91,7 @@ class FOLA(PointTraining, Method[Point, Laplace]):
         arrays = {
             "weights": weights,
             "precision": omega + found,
-            "records": torch.tensor([float(len(client.train))]),
+            "records": count(client),
         }
         return Update(Point(weights), Message(arrays), {"loss": loss, "fisher": float(found.mean())})
 

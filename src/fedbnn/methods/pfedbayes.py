@@ -20,7 +20,7 @@ from fedbnn import settings
 from fedbnn.bayes import Anchor, Gaussian, Prediction, VariationalStep, kl_divergence, predict
 from fedbnn.message import Message
 from fedbnn.method import Client, Roster, Update, Variant
-from fedbnn.methods.averaging import Averaging, Global
+from fedbnn.methods.averaging import Relaxed
 from fedbnn.methods.bayesian import Posterior
 from fedbnn.network import FlatNetwork
 from fedbnn.randomness import Stream
@@ -81,7 +81,7 @@ def two_level(
 
 
 @settings.dataclass(frozen=True, config=settings.STRICT)
-class PFedBayes(Averaging[Posterior]):
+class PFedBayes(Relaxed[Posterior]):
     """Personal posteriors whose prior is a localised copy of an averaged one."""
 
     name = "pfedbayes"
@@ -94,7 +94,6 @@ class PFedBayes(Averaging[Posterior]):
     iterations: int = Field(default=20, ge=1, description="R, minibatches in a round")
     inner_steps: int = Field(default=5, ge=1, description="K, steps of q on one minibatch")
     initial_rho: float = Field(default=-3.0, le=5, description="initial rho of every weight; 0.049 = softplus(-3)")
-    beta: float = Field(default=1.0, gt=0, description="how far the server moves towards the clients' average")
     mc_samples: int = Field(default=10, ge=1, description="weight draws for evaluation")
 
     def client_init(self, client: Client) -> Posterior:
@@ -131,7 +130,3 @@ class PFedBayes(Averaging[Posterior]):
 
     def initial_size(self, roster: Roster) -> int:
         return 2 * roster.network(0).size
-
-    def server_update(self, state: Global, replies: Mapping[int, Message], roster: Roster, rng: Stream) -> Global:
-        joined = super().server_update(state, replies, roster, rng)
-        return Global(torch.lerp(state.weights, joined.weights, self.beta))

@@ -11,7 +11,6 @@ Scored are the personal model theta and the server's w.
 """
 
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
 from typing import Self
 
 import torch
@@ -20,11 +19,10 @@ from torch import Tensor
 from torch.nn import functional
 
 from fedbnn import settings
-from fedbnn.bayes import Prediction, average
 from fedbnn.message import Message
-from fedbnn.method import Client, Roster, Update, Variant
-from fedbnn.methods.averaging import Averaging, Global
-from fedbnn.methods.point import Point
+from fedbnn.method import Client, Update, Variant
+from fedbnn.methods.averaging import Relaxed
+from fedbnn.methods.point import Point, PointModel
 from fedbnn.network import FlatNetwork
 from fedbnn.randomness import Stream
 from fedbnn.training import Pull, Records, steps
@@ -58,12 +56,11 @@ def moreau(
 
 
 @settings.dataclass(frozen=True, config=settings.STRICT)
-class PFedMe(Averaging[Point]):
+class PFedMe(PointModel, Relaxed[Point]):
     """Personal models pulled towards an average of what their pulls do to it."""
 
     name = "pfedme"
     summary = "personal models as Moreau envelopes around an averaged one"
-    client_state = Point
 
     personal_rate: float = Field(default=0.09, gt=0, description="eta_p, step size of the personal model theta")
     rate: float = Field(default=0.005, gt=0, description="eta, step size of the client's copy of the global model")
@@ -72,16 +69,12 @@ class PFedMe(Averaging[Point]):
     )
     inner_steps: int = Field(default=5, ge=1, description="K, steps on one minibatch")
     iterations: int = Field(default=20, ge=1, description="R, minibatches in a round")
-    beta: float = Field(default=1.0, gt=0, description="how far the server moves towards the clients' average")
 
     @model_validator(mode="after")
     def _stable(self) -> Self:
         if self.strength * self.rate >= 1:
             raise ValueError(f"strength * rate must be below 1, it is {self.strength * self.rate:g}")
         return self
-
-    def client_init(self, client: Client) -> Point:
-        return Point(client.initial_weights())
 
     def client_update(
         self, state: Point, client: Client, message: Message, round_number: int, rng: Stream
@@ -98,12 +91,5 @@ class PFedMe(Averaging[Point]):
         )
         return Update(Point(theta), self.upload(w, client), {"loss": loss, "apart": float((theta - w).norm())})
 
-    def predict(self, state: Point, client: Client, x: Tensor, rng: Stream) -> Prediction:
-        return average(client.network, iter([state.weights]), x)
-
     def scored(self, state: Point, client: Client, message: Message, rng: Stream) -> Mapping[Variant, Point]:
         return {"personal": state, "global": Point(message.arrays["weights"])}
-
-    def server_update(self, state: Global, replies: Mapping[int, Message], roster: Roster, rng: Stream) -> Global:
-        joined = super().server_update(state, replies, roster, rng)
-        return replace(state, weights=torch.lerp(state.weights, joined.weights, self.beta))

@@ -19,17 +19,24 @@ class Point(State):
     weights: Tensor
 
 
-@settings.dataclass(frozen=True, config=settings.STRICT)
-class PointTraining:
-    """Settings and steps of a deterministic personal model."""
-
-    learning_rate: float = Field(default=5e-4, gt=0, description="Adam's learning rate in local training")
-    weight_decay: float = Field(default=0.0, ge=0, description="L2 penalty on the weights in local training")
+class PointModel:
+    """One weight vector: how it begins and predicts."""
 
     client_state = Point
 
     def client_init(self, client: Client) -> Point:
         return Point(client.initial_weights())
+
+    def predict(self, state: Point, client: Client, x: Tensor, rng: Stream) -> Prediction:
+        return average(client.network, iter([state.weights]), x)
+
+
+@settings.dataclass(frozen=True, config=settings.STRICT)
+class PointTraining(PointModel):
+    """Settings and steps of its training by Adam."""
+
+    learning_rate: float = Field(default=5e-4, gt=0, description="Adam's learning rate in local training")
+    weight_decay: float = Field(default=0.0, ge=0, description="L2 penalty on the weights in local training")
 
     def train(
         self, weights: Tensor, client: Client, passes: int, rng: Stream, pull: Pull | None = None
@@ -44,6 +51,3 @@ class PointTraining:
             weight_decay=self.weight_decay,
             pull=pull,
         )
-
-    def predict(self, state: Point, client: Client, x: Tensor, rng: Stream) -> Prediction:
-        return average(client.network, iter([state.weights]), x)
