@@ -17,6 +17,7 @@ from fedbnn.errors import UserError
 from fedbnn.method import Method
 from fedbnn.methods import METHODS
 from fedbnn.models import ModelSettings
+from fedbnn.privacy import PrivacySettings
 from fedbnn.training import TrainingSettings
 
 PRESETS = Path(__file__).parent / "presets"
@@ -80,6 +81,9 @@ class Config:
     )
     evaluation: EvaluationSettings = Field(default_factory=EvaluationSettings, description="how models are scored")
     engine: EngineSettings = Field(default_factory=EngineSettings, description="where clients run")
+    privacy: PrivacySettings = Field(
+        default_factory=PrivacySettings, description="what clients let out of fedbnn and fedmd, and at which price"
+    )
     methods: Methods = Field(default_factory=Methods, description="each method's own settings")
 
     def chosen(self) -> Method[Any, Any]:

@@ -17,7 +17,7 @@ from fedbnn.methods import METHODS
 from fedbnn.report import write_report
 from fedbnn.results import assemble, metric_lines
 from fedbnn.runs import RunFolder, read_json, write_json
-from fedbnn.sites import make_sites
+from fedbnn.sites import make_sites, with_ledgers
 
 
 class Observer:
@@ -50,7 +50,15 @@ class Prepared:
     def of(cls, config: Config, methods: Sequence[str]) -> "Prepared":
         data = federate(load_dataset(config.data), config.data, config.partition, config.seed)
         split = config.evaluation.split
-        sites = make_sites(data, config.models, config.training, rounds=config.rounds, seed=config.seed, split=split)
+        sites = make_sites(
+            data,
+            config.models,
+            config.training,
+            rounds=config.rounds,
+            seed=config.seed,
+            split=split,
+            privacy=config.privacy,
+        )
         prepared = cls(data, sites)
         for name in methods:
             prepared.check(config.with_method(name).chosen())
@@ -174,7 +182,7 @@ def _run(
         done: dict[str, Any] = read_json(folder.path / "result.json")
         observer.note(f"{folder.path} is finished already; its result is shown (delete the folder to run it again)")
         return done
-    sites = prepared.sites
+    sites = with_ledgers(prepared.sites, Path(config.privacy.ledgers or folder.path / "ledgers"))
     federation = Federation(config.chosen(), sites, seed=config.seed, participation=config.participation, engine=engine)
     seconds = 0.0
     if checkpoint := folder.latest_checkpoint():

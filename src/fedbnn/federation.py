@@ -60,6 +60,7 @@ def roster_of(sites: Sequence[Site]) -> Roster:
         models=tuple(site.client.model for site in sites),
         rounds=first.rounds,
         seed=first.seed,
+        privacy=first.privacy,
     )
 
 

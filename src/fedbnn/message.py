@@ -42,15 +42,30 @@ class Message:
             raise BadMessage(f"not a message: {error}") from error
 
 
-def check(message: Message, agreed: Mapping[str, tuple[int, ...]]) -> None:
-    """The server's door: exactly the agreed names, each float32, of the agreed shape, and finite."""
+@dataclass(frozen=True)
+class Whole:
+    """Agreed: an array of whole numbers (int64) of this shape, none of them larger than `most` either way."""
+
+    shape: tuple[int, ...]
+    most: int
+
+
+Agreed = Mapping[str, tuple[int, ...] | Whole]
+"""Names of arrays, and the shape of each if it is of float32."""
+
+
+def check(message: Message, agreed: Agreed) -> None:
+    """The server's door: exactly the agreed names, each of the agreed type and shape, and finite."""
     if message.arrays.keys() != agreed.keys():
         raise BadMessage(f"it holds {sorted(message.arrays)}, agreed were {sorted(agreed)}")
-    for name, shape in agreed.items():
+    for name, form in agreed.items():
         array = message.arrays[name]
-        if array.dtype != torch.float32:
-            raise BadMessage(f"'{name}' is {array.dtype}, agreed was torch.float32")
+        shape, kind = (form.shape, torch.int64) if isinstance(form, Whole) else (form, torch.float32)
+        if array.dtype != kind:
+            raise BadMessage(f"'{name}' is {array.dtype}, agreed was {kind}")
         if tuple(array.shape) != shape:
             raise BadMessage(f"'{name}' has shape {tuple(array.shape)}, agreed was {shape}")
         if not bool(torch.isfinite(array).all()):
             raise BadMessage(f"'{name}' holds values that are not finite")
+        if isinstance(form, Whole) and bool(((array > form.most) | (array < -form.most)).any()):
+            raise BadMessage(f"'{name}' holds values beyond {form.most}")

@@ -8,18 +8,20 @@ Randomness comes in as a `Stream`. Diagnostics are returned beside the state, ne
 import json
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, field, fields
 from functools import lru_cache
+from pathlib import Path
 from typing import Any, ClassVar, Generic, Literal, NamedTuple, TypeVar
 
 from pydantic import TypeAdapter
 from torch import Tensor
 
 from fedbnn.bayes import Prediction
-from fedbnn.message import Message
+from fedbnn.errors import UserError
+from fedbnn.message import Agreed, Message
 from fedbnn.models import ModelSettings, build
 from fedbnn.network import FlatNetwork
-from fedbnn.privacy import Guarantee
+from fedbnn.privacy import Door, Guarantee, PrivacySettings
 from fedbnn.randomness import Stream
 from fedbnn.training import Records, TrainingSettings
 
@@ -54,6 +56,29 @@ class Client:
     training: TrainingSettings
     rounds: int  # exchanges that are planned: a budget that is spent a piece a round is divided by it
     seed: int
+    privacy: PrivacySettings = field(default_factory=PrivacySettings)  # the client's own: no server changes them
+    multiplicity: int = 1  # the largest number of clients that hold one and the same record
+    ledgers: Path | None = None  # folder of this client's ledgers, one for each set of records
+
+    @property
+    def door(self) -> Door:
+        """The one way out for what leaves under privacy."""
+        if self.ledgers is None:
+            raise UserError(
+                f"privacy.mechanism = '{self.privacy.mechanism}' needs a place for ledgers of what is spent: "
+                "make_sites(..., ledgers=folder)"
+            )
+        return Door(
+            self.train.x,
+            self.train.y,
+            self.classes,
+            self.alignment,
+            self.privacy,
+            self.rounds,
+            self.multiplicity,
+            self.ledgers,
+            self.name,
+        )
 
     @property
     def network(self) -> FlatNetwork:
@@ -91,6 +116,7 @@ class Roster:
     models: tuple[ModelSettings, ...]
     rounds: int  # exchanges that are planned
     seed: int
+    privacy: PrivacySettings = field(default_factory=PrivacySettings)  # the mechanism that was agreed on
 
     @property
     def clients(self) -> int:
@@ -120,11 +146,17 @@ class Method(ABC, Generic[S, V]):
 
     name: ClassVar[str]
     summary: ClassVar[str]
+    needs_protection: ClassVar[bool] = True  # sends what a mechanism of `privacy` would have to protect, and cannot
     client_state: ClassVar[type[Any]]
     server_state: ClassVar[type[Any]]
 
     def check_client(self, client: Client) -> None:
         """Raise a UserError if this client cannot take part; asked before any work is done."""
+        if client.privacy.on and self.needs_protection:
+            raise UserError(
+                f"method '{self.name}' has no private exchange: privacy.mechanism = '{client.privacy.mechanism}' "
+                "is for methods that exchange outputs (fedbnn, fedmd)"
+            )
 
     @abstractmethod
     def client_init(self, client: Client) -> S:
@@ -145,11 +177,8 @@ class Method(ABC, Generic[S, V]):
         """
         return {"personal": state}
 
-    def privacy_spent(self, client: Client, turns: int, multiplicity: int) -> Guarantee | None:
-        """What is guaranteed after that many turns of this client; None: nothing is.
-
-        `multiplicity` is the largest number of clients that hold one and the same record.
-        """
+    def privacy_spent(self, client: Client, turns: int) -> Guarantee | None:
+        """What is guaranteed after that many turns of this client; None: nothing is."""
         return None
 
     @abstractmethod
@@ -157,7 +186,7 @@ class Method(ABC, Generic[S, V]):
         """The server's state before anything has happened."""
 
     @abstractmethod
-    def agreed(self, roster: Roster, client: int) -> Mapping[str, tuple[int, ...]]:
+    def agreed(self, roster: Roster, client: int) -> Agreed:
         """Names and shapes of what this client must send; checked at the server's door."""
 
     @abstractmethod

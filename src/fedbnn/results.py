@@ -114,7 +114,7 @@ def assemble(
         "scored": variants[0],
         **summary(judged),
         "variants": {name: summary([found[name] for found in final.values()]) for name in variants},
-        **_privacy(config, data, sites, [len(client) for client in turns]),
+        **_privacy(config, sites, [len(client) for client in turns]),
         "bytes_up_per_client_round": mean(up),
         "bytes_down_per_client_round": mean(down),
         "seconds": seconds,
@@ -138,12 +138,10 @@ def assemble(
     }
 
 
-def _privacy(config: Config, data: FederatedData, sites: Sequence[Site], turns: Sequence[int]) -> dict[str, Any]:
+def _privacy(config: Config, sites: Sequence[Site], turns: Sequence[int]) -> dict[str, Any]:
     """What is guaranteed to whoever is guaranteed least; nothing is said where nothing is accounted for."""
     method = config.chosen()
-    spent = [
-        method.privacy_spent(site.client, count, data.multiplicity) for site, count in zip(sites, turns, strict=True)
-    ]
+    spent = [method.privacy_spent(site.client, count) for site, count in zip(sites, turns, strict=True)]
     guarantees = [one for one in spent if one is not None]
     if len(guarantees) < len(spent):
         return {"epsilon_spent": None}

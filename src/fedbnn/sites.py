@@ -1,6 +1,8 @@
 """From dealt data to clients: each with its records, its architecture, and the records it is scored on."""
 
 from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
 
 import torch
 
@@ -11,6 +13,7 @@ from fedbnn.errors import UserError
 from fedbnn.method import Client
 from fedbnn.models import ModelSettings, assign
 from fedbnn.network import probe
+from fedbnn.privacy import PrivacySettings
 from fedbnn.training import Records, TrainingSettings, channels_last
 
 
@@ -22,10 +25,13 @@ def make_sites(
     rounds: int = 12,
     seed: int = 0,
     split: Split = "test",
+    privacy: PrivacySettings | None = None,
+    ledgers: Path | None = None,
 ) -> list[Site]:
     """One site per client; the models are dealt by their shares. Checks every architecture before any work.
 
     `rounds` is how many exchanges are planned; only methods that divide a privacy budget among them look at it.
+    `ledgers` is the folder for what clients spend under `privacy`; the budget is for as long as the records exist.
     """
     settings = tuple(ModelSettings(m) if isinstance(m, str) else m for m in models)
     alignment = channels_last(torch.from_numpy(data.alignment()))
@@ -49,10 +55,19 @@ def make_sites(
             training=training or TrainingSettings(),
             rounds=rounds,
             seed=seed,
+            privacy=privacy or PrivacySettings(),
+            multiplicity=data.multiplicity,
         )
         if all(model != known for known, _, _ in measured):
             operations = probe(client.network, data.dataset.input_shape, data.dataset.classes, model.name)
             measured.append((model, client.network.size, operations))
         size, operations = next((n, ops) for known, n, ops in measured if known == model)
         sites.append(Site(client, evaluation, own, size, operations))
-    return sites
+    return sites if ledgers is None else with_ledgers(sites, ledgers)
+
+
+def with_ledgers(sites: Sequence[Site], folder: Path) -> list[Site]:
+    """The same sites, each client with its own place for ledgers in this folder."""
+    return [
+        replace(site, client=replace(site.client, ledgers=folder / f"client-{site.client.index:04d}")) for site in sites
+    ]

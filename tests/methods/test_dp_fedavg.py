@@ -175,7 +175,7 @@ def gaussian_epsilon(noise: float, releases: int, delta: float) -> float:
 def test_every_step_of_every_turn_is_counted(turns: int) -> None:
     method = DPFedAvg(steps=3, sampling_rate=0.3, epsilon=2.0)
     client = planned(6)[0].client
-    spent = method.privacy_spent(client, turns, 1)
+    spent = method.privacy_spent(client, turns)
     expected = independent_epsilon(method.noise_multiplier(6), 0.3, 3 * turns, 1e-5)
     assert spent.epsilon == pytest.approx(expected, rel=3e-3)
     assert (spent.delta, spent.unit, spent.mechanism) == (1e-5, "record", "DP-SGD")
@@ -184,7 +184,7 @@ def test_every_step_of_every_turn_is_counted(turns: int) -> None:
 @pytest.mark.parametrize("turns", [1, 3, 7])
 def test_every_turn_of_a_client_is_counted_at_user_level(turns: int) -> None:
     method = DPFedAvg(level="user", epsilon=2.0, delta=1e-3)
-    spent = method.privacy_spent(planned(6)[0].client, turns, 1)
+    spent = method.privacy_spent(planned(6)[0].client, turns)
     assert spent.epsilon == pytest.approx(gaussian_epsilon(method.noise_multiplier(6), turns, 1e-3), rel=1e-6)
     assert (spent.delta, spent.unit, spent.mechanism) == (1e-3, "client", "DP-FedAvg")
 
@@ -197,9 +197,9 @@ def test_every_turn_of_a_client_is_counted_at_user_level(turns: int) -> None:
 )
 def test_the_planned_rounds_use_up_the_budget_and_fewer_do_not(method: DPFedAvg, rounds: int) -> None:
     client = planned(rounds)[0].client
-    whole = method.privacy_spent(client, rounds + 1, 1).epsilon  # the warm-up counts
+    whole = method.privacy_spent(client, rounds + 1).epsilon  # the warm-up counts
     assert 0.98 * method.epsilon < whole <= method.epsilon
-    spent = [method.privacy_spent(client, turns, 1).epsilon for turns in range(rounds + 2)]
+    spent = [method.privacy_spent(client, turns).epsilon for turns in range(rounds + 2)]
     assert spent[0] == 0
     assert spent == sorted(set(spent))
     assert spent[(rounds + 1) // 2] < 0.8 * whole
@@ -229,12 +229,14 @@ def test_a_record_that_several_clients_hold_costs_more() -> None:
     assert shared.multiplicity == 2
     client = planned(5)[0].client
     method = DPFedAvg(steps=2, sampling_rate=0.4)
-    once = method.privacy_spent(client, 3, data.multiplicity).epsilon
-    twice = method.privacy_spent(client, 3, shared.multiplicity).epsilon
+    once = method.privacy_spent(client, 3).epsilon
+    twice = method.privacy_spent(dataclasses.replace(client, multiplicity=shared.multiplicity), 3).epsilon
     assert twice > 1.2 * once
-    assert twice == method.privacy_spent(client, 6, 1).epsilon
+    assert twice == method.privacy_spent(client, 6).epsilon
     whole_clients = DPFedAvg(level="user")  # a client is hidden with all of its records, whoever else has them
-    assert whole_clients.privacy_spent(client, 3, 2) == whole_clients.privacy_spent(client, 3, 1)
+    assert whole_clients.privacy_spent(dataclasses.replace(client, multiplicity=2), 3) == whole_clients.privacy_spent(
+        client, 3
+    )
 
 
 def test_a_smaller_budget_or_more_rounds_mean_more_noise() -> None:

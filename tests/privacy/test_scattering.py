@@ -32,7 +32,7 @@ def test_numbers_of_features(shape, scales, length):
 
 
 def test_default_scales():
-    assert [default_scales(n, 32) for n in (8, 15, 16, 28, 32)] == [1, 1, 2, 2, 2]
+    assert [default_scales(n, 32) for n in (8, 15, 16, 23, 24, 28, 32)] == [1, 1, 2, 2, 3, 3, 3]
 
 
 @given(st.integers(1, 13), st.integers(1, 13), st.integers(1, 2), st.integers(1, 3), st.integers(1, 4))

@@ -15,6 +15,7 @@ from torch import Tensor
 from fedbnn.engines.engine import Site
 from fedbnn.method import Client
 from fedbnn.models import ModelSettings
+from fedbnn.privacy import PrivacySettings
 from fedbnn.training import Records, TrainingSettings, channels_last
 
 
@@ -42,6 +43,9 @@ def write(path: Path, sites: Sequence[Site]) -> None:
                 "operations": site.operations,
                 "model": asdict(client.model),
                 "training": asdict(client.training),
+                "privacy": asdict(client.privacy),
+                "multiplicity": client.multiplicity,
+                "ledgers": None if client.ledgers is None else str(client.ledgers.resolve()),
             }
         )
     plain = {name: tensor.clone(memory_format=torch.contiguous_format) for name, tensor in tensors.items()}
@@ -67,6 +71,9 @@ def read(path: Path, clients: Collection[int]) -> list[Site]:
                 training=TypeAdapter(TrainingSettings).validate_json(json.dumps(entry["training"])),
                 rounds=entry["rounds"],
                 seed=entry["seed"],
+                privacy=TypeAdapter(PrivacySettings).validate_json(json.dumps(entry["privacy"])),
+                multiplicity=entry["multiplicity"],
+                ledgers=None if entry["ledgers"] is None else Path(entry["ledgers"]),
             )
             own = file.get_tensor(f"{index}.own").clone()
             sites.append(Site(client, evaluation, own, entry["weights"], entry["operations"]))

@@ -20,6 +20,7 @@ class Alone(Method[S, Silent]):
     """Every client for itself."""
 
     server_state = Silent
+    needs_protection = False  # nothing is sent
 
     def server_init(self, roster: Roster) -> Silent:
         return Silent()

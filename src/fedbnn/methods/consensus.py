@@ -10,6 +10,11 @@ phi is a stack of N clients' outputs, N x points x classes, and w a weight per c
                         clients hold has a small mean probability everywhere; the division undoes that without knowing
                         who holds what. It assumes that the classes of the alignment set are roughly balanced.
 
+- by_class              sum_j v_jc p_jc, then sharpened, with v_jc = b_jc / sum_i b_ic^2 and b_jc the mean of p_jc over
+                        the alignment set: who gives a class much probability overall knows it, and is listened to on
+                        it. For teachers trained with noise, who are all unsure.
+- projected             m's nearest point on the simplex, for outputs with noise on them.
+
 Clients send logits for `mean_logits` and probabilities for the others; the consensus is of the same kind.
 """
 
@@ -19,8 +24,9 @@ import torch
 from torch import Tensor
 
 from fedbnn.bayes import Prediction
+from fedbnn.privacy import onto_simplex
 
-Rule = Literal["mean_logits", "mean_probabilities", "sharpened", "corrected"]
+Rule = Literal["mean_logits", "mean_probabilities", "sharpened", "corrected", "by_class", "projected"]
 Weights = Literal["uniform", "data", "compute"]
 
 
@@ -40,6 +46,12 @@ def join(phi: Tensor, weights: Tensor, rule: Rule, power: float) -> Tensor:
     mean = torch.einsum("j,jnc->nc", weights / weights.sum(), phi)
     if rule in ("mean_logits", "mean_probabilities"):
         return mean
+    if rule == "projected":
+        return onto_simplex(mean).float()
+    if rule == "by_class":
+        believed = phi.mean(1)
+        votes = weights.unsqueeze(1) * believed / believed.square().sum(0).clamp_min(1e-12)
+        mean = (votes.unsqueeze(1) * phi).sum(0)
     if rule == "corrected":
         mean = mean / mean.mean(0).clamp_min(1e-12)
     sharp = (mean / mean.sum(1, keepdim=True)).pow(power)

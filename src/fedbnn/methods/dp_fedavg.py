@@ -56,6 +56,7 @@ class DPFedAvg(PointTraining, Averaging[Point]):
     name = "dp_fedavg"
     summary = "FedAvg under differential privacy, of records (default) or of whole clients"
     by_records = False
+    needs_protection = False  # has its own, and its own budget
 
     level: Literal["record", "user"] = Field(
         default="record",
@@ -92,11 +93,11 @@ class DPFedAvg(PointTraining, Averaging[Point]):
             return noise_multiplier(self.epsilon, self.delta, count)
         return subsampled_noise(self.epsilon, self.sampling_rate, count, self.delta)
 
-    def privacy_spent(self, client: Client, turns: int, multiplicity: int) -> Guarantee:
+    def privacy_spent(self, client: Client, turns: int) -> Guarantee:
         z, count = self.noise_multiplier(client.rounds), self.releases(turns)
         if self.level == "user":
             return Guarantee(gaussian_epsilon(math.sqrt(count) / z, self.delta), self.delta, "client", "DP-FedAvg")
-        spent = subsampled_epsilon(z, self.sampling_rate, count, self.delta, multiplicity)
+        spent = subsampled_epsilon(z, self.sampling_rate, count, self.delta, client.multiplicity)
         return Guarantee(spent, self.delta, "record", "DP-SGD")
 
     def server_init(self, roster: Roster) -> Global:
@@ -109,6 +110,7 @@ class DPFedAvg(PointTraining, Averaging[Point]):
         return super().server_init(roster)
 
     def check_client(self, client: Client) -> None:
+        super().check_client(client)
         if self.level == "record" and self.delta * len(client.train) >= 1:
             raise UserError(
                 f"methods.dp_fedavg.delta = {self.delta}: client '{client.name}' has {len(client.train)} records, and "

@@ -51,7 +51,9 @@ class FedBNN(BayesianTraining, Exchange[Posterior]):
     ) -> Update[Posterior]:
         start, prior, info = state.q, self.alone_prior(client), {}
         if (phi_bar := message.get("phi_bar")) is not None:
-            target = self.target(phi_bar, self.predict(state, client, client.alignment, rng.child("own")))
+            target = self.target(
+                phi_bar, client, lambda: self.predict(state, client, client.alignment, rng.child("own"))
+            )
             psi, info["prior_loss"] = tune_prior(
                 client.network,
                 state.q,
@@ -70,4 +72,7 @@ class FedBNN(BayesianTraining, Exchange[Posterior]):
         info["kl"] = float(kl_divergence(q, prior))
         info["mean_sd"] = float(q.sd.mean())
         new = Posterior(q.theta)
-        return Update(new, self.upload(self.predict(new, client, client.alignment, rng.child("upload")), client), info)
+        sent = self.reply(
+            client, message, round_number, lambda: self.predict(new, client, client.alignment, rng.child("upload"))
+        )
+        return Update(new, sent, info)

@@ -37,7 +37,9 @@ class FedMD(PointTraining, Exchange[Point]):
     ) -> Update[Point]:
         weights, info = state.weights, {}
         if (phi_bar := message.get("phi_bar")) is not None:
-            target = self.target(phi_bar, self.predict(state, client, client.alignment, rng.child("own")))
+            target = self.target(
+                phi_bar, client, lambda: self.predict(state, client, client.alignment, rng.child("own"))
+            )
             weights, info["digest_loss"] = fit_point(
                 client.network,
                 weights,
@@ -52,4 +54,7 @@ class FedMD(PointTraining, Exchange[Point]):
             )
         weights, info["loss"] = self.train(weights, client, client.training.passes(round_number), rng)
         new = Point(weights)
-        return Update(new, self.upload(self.predict(new, client, client.alignment, rng.child("upload")), client), info)
+        sent = self.reply(
+            client, message, round_number, lambda: self.predict(new, client, client.alignment, rng.child("upload"))
+        )
+        return Update(new, sent, info)

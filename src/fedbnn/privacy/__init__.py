@@ -1,4 +1,4 @@
-"""Differential privacy in parts that know nothing of federation: accounting, noise, clipped gradients."""
+"""Differential privacy in parts that know nothing of federation: accounting, noise, mechanisms, ledgers."""
 
 from fedbnn.privacy.accountant import (
     Guarantee,
@@ -11,10 +11,19 @@ from fedbnn.privacy.accountant import (
     subsampled_noise,
 )
 from fedbnn.privacy.clipping import clipped_sum, poisson_batch
+from fedbnn.privacy.door import Door, onto_simplex, simplex_sensitivity
+from fedbnn.privacy.ledger import Budget, Ledger
 from fedbnn.privacy.noise import gaussian_noise
+from fedbnn.privacy.plan import Plan
+from fedbnn.privacy.settings import PrivacySettings
 
 __all__ = [
+    "Budget",
+    "Door",
     "Guarantee",
+    "Ledger",
+    "Plan",
+    "PrivacySettings",
     "clipped_sum",
     "composed_mu",
     "gaussian_delta",
@@ -22,7 +31,9 @@ __all__ = [
     "gaussian_mu",
     "gaussian_noise",
     "noise_multiplier",
+    "onto_simplex",
     "poisson_batch",
+    "simplex_sensitivity",
     "subsampled_epsilon",
     "subsampled_noise",
 ]

@@ -14,17 +14,19 @@ import torch
 from torch import Tensor
 
 
-def gaussian_noise(size: int, sd: float, generator: torch.Generator | None = None) -> Tensor:
-    """`size` independent draws of N(0, sd^2).
+def gaussian_noise(size: int, sd: float, generator: torch.Generator | None = None, *, double: bool = False) -> Tensor:
+    """`size` independent draws of N(0, sd^2), in single or double precision.
 
     With a generator the draws are repeatable, for tests and simulations: they protect nothing from who has the seed.
     """
     if not (sd > 0 and math.isfinite(sd)):
         raise ValueError(f"sd is {sd}: must be a finite number above 0")
     if generator is not None:
-        return torch.empty(size).normal_(generator=generator).mul_(sd)
+        kind = torch.float64 if double else torch.float32
+        return torch.empty(size, dtype=kind).normal_(generator=generator).mul_(sd)
     normal: Tensor = torch.special.ndtri(system_uniforms(size))
-    return normal.mul_(sd).float()
+    normal.mul_(sd)
+    return normal if double else normal.float()
 
 
 def system_uniforms(size: int) -> Tensor:

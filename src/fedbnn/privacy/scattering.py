@@ -27,8 +27,9 @@ _BANK_GRID = 64  # points per axis on which the filters are brought to scale
 
 
 def default_scales(height: int, width: int) -> int:
-    """J: blocks of 4 x 4 pixels, or of 2 x 2 where the image is small."""
-    return 2 if min(height, width) >= 16 else 1
+    """J: blocks of 8 x 8 pixels, or smaller ones where the image is small."""
+    smallest = min(height, width)
+    return 3 if smallest >= 24 else 2 if smallest >= 16 else 1
 
 
 def maps(scales: int, orientations: int) -> int:

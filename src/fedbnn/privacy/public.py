@@ -1,0 +1,64 @@
+"""What the alignment set gives everybody for a head on features: the map, its features, and their second moment."""
+
+import hashlib
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from fedbnn.errors import UserError
+from fedbnn.privacy.features import FeatureMap, Kind, fit_features
+
+
+@dataclass(frozen=True)
+class Public:
+    """Attributes:
+
+    digest: of the alignment set and of how features are made.
+    phi: features of the alignment set [points, dimensions].
+    moments: eigenvalues of the mean of phi phi^T, and its eigenvectors as columns.
+
+    """
+
+    map: FeatureMap
+    digest: str
+    phi: Tensor
+    moments: tuple[Tensor, Tensor]
+
+    def outputs(self, head: Tensor) -> Tensor:
+        """A head's class probabilities on the alignment set."""
+        return (self.phi @ head).softmax(1)
+
+
+def digest_of(*parts: Tensor | str | int | float) -> str:
+    """A hash of numbers, arrays and words in their order."""
+    found = hashlib.sha256()
+    for part in parts:
+        if isinstance(part, Tensor):
+            found.update(f"|{part.dtype}{tuple(part.shape)}|".encode())
+            found.update(part.detach().contiguous().numpy().tobytes())
+        else:
+            found.update(f"|{part!r}".encode())
+    return found.hexdigest()
+
+
+def public(alignment: Tensor, kind: Kind, dimensions: int) -> Public:
+    """Worked out once for an alignment set in a process."""
+    digest = digest_of(alignment, kind, dimensions)
+    if digest not in _known:
+        _known.clear()  # one at a time is in use
+        _known[digest] = _work_out(alignment, kind, dimensions, digest)
+    return _known[digest]
+
+
+_known: dict[str, Public] = {}
+
+
+def _work_out(alignment: Tensor, kind: Kind, dimensions: int, digest: str) -> Public:
+    try:
+        found = fit_features(alignment, kind, dimensions)
+    except ValueError as error:
+        raise UserError(f"privacy.features = '{kind}': {error}") from None
+    phi = found(alignment)
+    values, vectors = torch.linalg.eigh(phi.double().T @ phi.double() / len(phi))
+    return Public(found, digest, phi, (values.clamp_min(0), vectors))

@@ -1,0 +1,84 @@
+"""What a client lets out, and at which price: its own settings, whatever a server asks for."""
+
+from typing import Literal
+
+from pydantic import Field
+
+from fedbnn import settings
+from fedbnn.errors import UserError
+from fedbnn.privacy.features import Kind
+from fedbnn.privacy.plan import Plan
+from fedbnn.privacy.spending import Budget
+from fedbnn.privacy.sums import MILLIONTH, Noise
+
+Mechanism = Literal["none", "dp_teacher", "dp_moments", "output_perturbation"]
+
+MECHANISMS: dict[str, str] = {
+    "none": "outputs of the personal model leave as they are; nothing is guaranteed",
+    "dp_teacher": "outputs of a small model that was trained with noise on public features",
+    "dp_moments": "noisy sums over records, from which the server fits one small model for all",
+    "output_perturbation": "the personal model's outputs with noise on each of them (the paper's; rarely of any use)",
+}
+
+
+@settings.dataclass(frozen=True, config=settings.STRICT)
+class PrivacySettings:
+    """Record-level differential privacy of what leaves a client, for methods that exchange outputs."""
+
+    mechanism: Mechanism = Field(
+        default="none",
+        description="how what leaves a client is protected: none, dp_teacher (a small model trained with noise), "
+        "dp_moments (noisy sums over records) or output_perturbation (noise on every output; the paper's)",
+    )
+    epsilon: float = Field(
+        default=3.0, gt=0, description="the most that all releases from a client's records may cost together, ever"
+    )
+    delta: float = Field(default=1e-5, gt=0, lt=1, description="probability that is exempt; far below 1 / records")
+    releases: int = Field(
+        default=0,
+        ge=0,
+        description="noisy releases among which the budget is divided; 0: as many as the mechanism needs "
+        "(dp_teacher and dp_moments 1, output_perturbation one each round)",
+    )
+    noise: Noise = Field(
+        default="continuous",
+        description="continuous (Gaussian, rounded to a grid) or discrete (discrete Gaussian, drawn exactly)",
+    )
+    features: Kind = Field(
+        default="auto",
+        description="public features of dp_teacher and dp_moments: scattering (images), fourier (tables) or auto",
+    )
+    dimensions: int = Field(default=100, ge=3, description="number of these features")
+    ledgers: str = Field(
+        default="",
+        description="folder of the ledgers of what was spent, to be kept as long as the records are; "
+        "empty: in the run folder, for clients that exist in this run only",
+    )
+    force: bool = Field(default=False, description="run output_perturbation also where its noise drowns the signal")
+
+    @property
+    def on(self) -> bool:
+        return self.mechanism != "none"
+
+    @property
+    def budget(self) -> Budget:
+        return Budget(self.epsilon, self.delta)
+
+    def planned(self, rounds: int) -> int:
+        """How many releases the budget is for."""
+        return self.releases or (rounds + 1 if self.mechanism == "output_perturbation" else 1)
+
+    def plan(self, rounds: int, multiplicity: int) -> Plan:
+        """The budget, divided among the releases; a record that several clients hold is charged for each."""
+        plan = Plan.of(self.delta, epsilon=self.epsilon, releases=self.planned(rounds), multiplicity=multiplicity)
+        if self.noise == "continuous":
+            return plan
+        return Plan(plan.noise_multiplier * (1 + 2 * MILLIONTH), plan.releases, plan.delta, plan.multiplicity)
+
+    def check_records(self, name: str, records: int) -> None:
+        """Refuse a delta with which one of the records could simply be published."""
+        if self.delta * records >= 1:
+            raise UserError(
+                f"privacy.delta = {self.delta}: client '{name}' has {records} records, and a delta of 1 / {records} "
+                "or more protects none of them; choose a smaller one"
+            )
