@@ -1,7 +1,7 @@
 """From a configuration to a finished run folder, or to a comparison of several methods and seeds."""
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,6 +11,7 @@ from fedbnn.config import Config, EngineSettings
 from fedbnn.data import FederatedData, federate, load_dataset
 from fedbnn.engines import Engine, InProcess, Site, WorkerPool
 from fedbnn.errors import UserError
+from fedbnn.evaluation import Evaluation
 from fedbnn.federation import Federation, Round, roster_of
 from fedbnn.method import Method
 from fedbnn.methods import METHODS
@@ -192,12 +193,13 @@ def _run(
         seconds = checkpoint.seconds
     folder.forget_after(federation.round_number)
     observer.run_started(title, config, len(sites), federation.round_number)
+    final: Mapping[int, Mapping[str, Evaluation]] = {}
     while federation.round_number < config.rounds:
         number = federation.round_number + 1
         last = number == config.rounds
         scored = number % config.evaluation.every == 0 or last
         record = federation.step(evaluate=scored, listener=observer.client_done)
-        seconds += record.seconds
+        seconds, final = seconds + record.seconds, record.scores
         folder.append(metric_lines(record, sites))
         if number % config.checkpoint_every == 0 or last:
             folder.save_checkpoint(number, seconds, federation.save)
@@ -205,7 +207,7 @@ def _run(
             if turn.rejected:
                 observer.note(f"round {number}: the reply of client {client} was not let in: {turn.rejected}")
         observer.round_done(record)
-    result = assemble(config, prepared.data, sites, folder.metrics(), federation.evaluate(), seconds)
+    result = assemble(config, prepared.data, sites, folder.metrics(), final or federation.evaluate(), seconds)
     write_json(folder.path / "result.json", result)
     observer.run_finished(result)
     return result
