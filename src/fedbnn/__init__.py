@@ -30,6 +30,7 @@ from fedbnn.methods import (
     PFedMe,
 )
 from fedbnn.models import ModelSettings
+from fedbnn.privacy import PrivacySettings
 from fedbnn.sites import make_sites
 from fedbnn.training import TrainingSettings
 
@@ -58,6 +59,7 @@ __all__ = [
     "PFedMe",
     "PartitionSettings",
     "Prediction",
+    "PrivacySettings",
     "TrainingSettings",
     "UserError",
     "WorkerPool",

@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Mapping, Sequence
-from contextlib import closing
+from contextlib import closing, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -92,12 +92,17 @@ def _cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def run(config: Config, out: Path, *, resume: bool = False, observer: Observer | None = None) -> dict[str, Any]:
-    """Run one configuration into the folder `out`; its result. The folder also gets a report."""
+def run(
+    config: Config, out: Path, *, resume: bool = False, observer: Observer | None = None, engine: Engine | None = None
+) -> dict[str, Any]:
+    """Run one configuration into the folder `out`; its result. The folder also gets a report.
+
+    An `engine` that is given is not closed: one pool of workers can serve many runs.
+    """
     prepared = Prepared.of(config, [config.method])
     folder = RunFolder.open(out, config.to_json(), prepared.data.manifest(), resume=resume)
-    with folder.locked(), closing(make_engine(config.engine)) as engine:
-        result = _run(config, prepared, folder, engine, config.method, observer or Observer())
+    with folder.locked(), nullcontext(engine) if engine else closing(make_engine(config.engine)) as used:
+        result = _run(config, prepared, folder, used, config.method, observer or Observer())
     write_report(out)
     return result
 

@@ -1,0 +1,216 @@
+"""What privacy costs: FedBNN under each budget, on MNIST and CIFAR-10, beside those it has to beat. Three seeds.
+
+    python experiments/privacy.py --data FOLDER [--only mnist] [--seeds 0]
+
+FOLDER holds mnist.npz and cifar10.npz, each with x_train, y_train, x_test and y_test (uint8 images), or else a script
+unpack.py that makes them in the folder it is given (../shared/data does). Scored are the first 1000 test records. Makes
+results/privacy.json, results/privacy.md and docs/privacy.svg again; a run that was stopped goes on where it stopped.
+The noise of FedBNN's mechanisms comes from the operating system and not from a seed: figures differ a little each time.
+Settings (privacy.toml, TUNED and ARMS below) were chosen by hand on validation records of seed 10.
+"""
+
+import argparse
+import json
+import os
+import statistics
+import subprocess
+import sys
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from privacy_plot import draw
+from rich.console import Console
+
+from fedbnn import WorkerPool, load_config, run
+from fedbnn.progress import TerminalProgress
+
+HERE = Path(__file__).resolve().parent
+RUNS = HERE.parent / "runs" / "experiment-privacy"
+DATASETS = ("mnist", "cifar10")
+SEEDS = (0, 1, 2)
+EPSILONS = (3.0, 1.0, 8.0, 0.5, 2.0, 5.0)  # in the order of interest: a run that is cut short has the main ones
+HARDLY_ANY = 1e6  # stands for infinity: noise far too small to matter
+TESTED = 1000
+SCORES = ("own_class_accuracy", "all_class_accuracy", "nll", "ece")
+
+
+@dataclass(frozen=True)
+class Arm:
+    """A line of the plot: a method with its settings, at one budget after the other or without any."""
+
+    name: str
+    settings: tuple[str, ...]
+    budget: str = ""  # the field that takes epsilon
+    epsilons: tuple[float, ...] = ()
+
+    def runs(self) -> list[tuple[float | None, list[str]]]:
+        if not self.budget:
+            return [(None, list(self.settings))]
+        return [(epsilon, [*self.settings, f"{self.budget}={epsilon}"]) for epsilon in self.epsilons]
+
+
+TUNED = {
+    "mnist": ("methods.local_bnn.kl_weight=0.1",),
+    "cifar10": (
+        "methods.fedbnn.kl_weight=0.3",
+        "methods.fedbnn.prior_steps=400",
+    ),
+}
+DP_FEDAVG = (
+    "method=dp_fedavg",
+    "rounds=60",
+    "evaluation.every=60",
+    "training.local_epochs=12",  # of the fine-tuned model only: as many passes as FedBNN makes after its warm-up
+    "methods.dp_fedavg.learning_rate=0.002",
+    "methods.dp_fedavg.steps=1",
+    "methods.dp_fedavg.sampling_rate=1.0",
+    "methods.dp_fedavg.private_rate=2.0",
+)
+ARMS = (
+    Arm("fedbnn, dp_teacher", ("privacy.mechanism=dp_teacher",), "privacy.epsilon", (*EPSILONS, HARDLY_ANY)),
+    Arm("fedbnn, no privacy", ("methods.fedbnn.consensus=by_class",)),
+    Arm("local_bnn", ("method=local_bnn",)),
+    Arm("dp_fedavg", DP_FEDAVG, "methods.dp_fedavg.epsilon", (*EPSILONS, HARDLY_ANY)),
+    Arm(
+        "fedbnn, output_perturbation",
+        ("privacy.mechanism=output_perturbation", "privacy.force=true"),
+        "privacy.epsilon",
+        (3.0, 8.0),
+    ),
+    Arm("fedbnn, dp_moments", ("privacy.mechanism=dp_moments",), "privacy.epsilon", (3.0,)),
+)
+
+
+def image_file(dataset: str, folder: Path) -> Path:
+    """The archive of all records, unpacked first if need be."""
+    path, script = folder / f"{dataset}.npz", folder / "unpack.py"
+    if script.exists():
+        path = RUNS / "unpacked" / f"{dataset}.npz"
+        if not path.exists():
+            subprocess.run([sys.executable, str(script), str(path.parent)], check=True)  # noqa: S603
+    if not path.exists():
+        sys.exit(f"{path} is missing: --data must name a folder with {', '.join(f'{name}.npz' for name in DATASETS)}")
+    return path
+
+
+def prepared(dataset: str, folder: Path) -> Path:
+    """The data set with fewer test records, written once."""
+    path = RUNS / f"{dataset}.npz"
+    if not path.exists():
+        with np.load(image_file(dataset, folder), allow_pickle=False) as data:
+            arrays = {name: data[name] for name in ("x_train", "y_train", "x_test", "y_test")}
+        for name in ("x_test", "y_test"):
+            arrays[name] = arrays[name][:TESTED]
+        path.parent.mkdir(parents=True, exist_ok=True)
+        np.savez(path.with_suffix(".new.npz"), **arrays)
+        path.with_suffix(".new.npz").replace(path)
+    return path
+
+
+def result(
+    dataset: str, data: Path, arm: Arm, epsilon: float | None, settings: list[str], seed: int, engine: WorkerPool
+) -> dict[str, Any]:
+    """One run, or what it said if it has been made already."""
+    budget = "" if epsilon is None else f"-{epsilon:g}"
+    out = RUNS / dataset / f"{arm.name.replace(', ', '-').replace(' ', '-')}{budget}-seed{seed}"
+    config = load_config(HERE / "privacy.toml", [f'data.path="{data}"', f"seed={seed}", *TUNED[dataset], *settings])
+    with TerminalProgress(Console(stderr=True)) as progress:
+        found = run(config, out, resume=True, observer=progress, engine=engine)
+    keep = ("variants", "scored", "epsilon_spent", "delta", "mechanism", "bytes_up_per_client_round", "seconds")
+    return {
+        "dataset": dataset,
+        "arm": arm.name,
+        "epsilon": epsilon,
+        "seed": seed,
+        **{name: found.get(name) for name in keep},
+    }
+
+
+def rows(results: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Mean and standard deviation over seeds of every scored model."""
+    found: list[dict[str, Any]] = []
+    for key in dict.fromkeys((one["dataset"], one["arm"], one["epsilon"]) for one in results):
+        runs = [one for one in results if (one["dataset"], one["arm"], one["epsilon"]) == key]
+        for variant in runs[0]["variants"]:
+            scores = {name: spread([one["variants"][variant][name] for one in runs]) for name in SCORES}
+            found.append(
+                {
+                    "dataset": key[0],
+                    "arm": key[1],
+                    "epsilon": key[2],
+                    "scored": variant,
+                    "seeds": [one["seed"] for one in runs],
+                    "epsilon_spent": max((one["epsilon_spent"] or 0.0) for one in runs) or None,
+                    **scores,
+                }
+            )
+    return found
+
+
+def spread(values: list[float]) -> dict[str, float]:
+    return {"mean": statistics.mean(values), "sd": statistics.stdev(values) if len(values) > 1 else 0.0}
+
+
+def markdown(found: list[dict[str, Any]]) -> str:
+    lines = []
+    for dataset in dict.fromkeys(row["dataset"] for row in found):
+        lines += [
+            f"### {dataset}",
+            "",
+            "| | scored | ε spent | own-class accuracy | all-class accuracy | NLL | ECE |",
+            "|---|---|---|---|---|---|---|",
+        ]
+        for arm in (arm.name for arm in ARMS):
+            for row in sorted(
+                (row for row in found if (row["dataset"], row["arm"]) == (dataset, arm)),
+                key=lambda row: (row["scored"], row["epsilon"] or 0.0),
+            ):
+                cells = [
+                    f"{100 * row[name]['mean']:.1f} ± {100 * row[name]['sd']:.1f}"
+                    if "accuracy" in name
+                    else f"{row[name]['mean']:.3f} ± {row[name]['sd']:.3f}"
+                    for name in SCORES
+                ]
+                spent = "none" if row["epsilon_spent"] is None else f"{row['epsilon_spent']:.2f}"
+                if row["epsilon"] == HARDLY_ANY:
+                    spent = "∞"
+                lines.append(f"| {arm} | {row['scored'].replace('_', '-')} | {spent} | {' | '.join(cells)} |")
+        lines.append("")
+    seeds = ", ".join(str(seed) for seed in found[0]["seeds"])
+    lines += [
+        f"Mean ± standard deviation over seeds {seeds}; 20 clients, 5 of 10 classes, 250 records each, δ = 1e-5 for",
+        f"one record; {TESTED} test records. Made by `python experiments/privacy.py --data FOLDER`.",
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--data", type=Path, required=True, help="folder with mnist.npz and cifar10.npz")
+    parser.add_argument("--only", choices=DATASETS, help="one data set; nothing is written to results")
+    parser.add_argument("--seeds", type=int, nargs="+", default=list(SEEDS))
+    parser.add_argument("--workers", type=int, default=os.cpu_count() or 1, help="worker processes; default: cores")
+    chosen = parser.parse_args()
+    names = (chosen.only,) if chosen.only else DATASETS
+    files = {name: prepared(name, chosen.data) for name in names}
+    with closing(WorkerPool(chosen.workers)) as engine:
+        results = [
+            result(name, files[name], arm, epsilon, settings, seed, engine)
+            for seed in chosen.seeds
+            for name in names
+            for arm in ARMS
+            for epsilon, settings in arm.runs()
+        ]
+    found = rows(results)
+    print(markdown(found))
+    if not chosen.only:
+        (HERE / "results" / "privacy.json").write_text(json.dumps(found, indent=2) + "\n")
+        (HERE / "results" / "privacy.md").write_text(markdown(found))
+        (HERE.parent / "docs" / "privacy.svg").write_text(draw(found))
+
+
+if __name__ == "__main__":
+    main()
