@@ -110,23 +110,36 @@ def prepared(dataset: str, folder: Path) -> Path:
     return path
 
 
-def result(
-    dataset: str, data: Path, arm: Arm, epsilon: float | None, settings: list[str], seed: int, engine: WorkerPool
-) -> dict[str, Any]:
-    """One run, or what it said if it has been made already."""
-    budget = "" if epsilon is None else f"-{epsilon:g}"
-    out = RUNS / dataset / f"{arm.name.replace(', ', '-').replace(' ', '-')}{budget}-seed{seed}"
-    config = load_config(HERE / "privacy.toml", [f'data.path="{data}"', f"seed={seed}", *TUNED[dataset], *settings])
-    with TerminalProgress(Console(stderr=True)) as progress:
-        found = run(config, out, resume=True, observer=progress, engine=engine)
-    keep = ("variants", "scored", "epsilon_spent", "delta", "mechanism", "bytes_up_per_client_round", "seconds")
-    return {
-        "dataset": dataset,
-        "arm": arm.name,
-        "epsilon": epsilon,
-        "seed": seed,
-        **{name: found.get(name) for name in keep},
-    }
+@dataclass(frozen=True)
+class Job:
+    """One run."""
+
+    dataset: str
+    arm: Arm
+    epsilon: float | None
+    settings: list[str]
+    seed: int
+
+    @property
+    def folder(self) -> Path:
+        budget = "" if self.epsilon is None else f"-{self.epsilon:g}"
+        return RUNS / self.dataset / f"{self.arm.name.replace(', ', '-').replace(' ', '-')}{budget}-seed{self.seed}"
+
+    def run(self, data: Path, engine: WorkerPool) -> None:
+        """Make it, or go on with it; nothing is done again."""
+        changes = [f'data.path="{data}"', f"seed={self.seed}", *TUNED[self.dataset], *self.settings]
+        config = load_config(HERE / "privacy.toml", changes)
+        with TerminalProgress(Console(stderr=True)) as progress:
+            run(config, self.folder, resume=True, observer=progress, engine=engine)
+
+    def result(self) -> dict[str, Any] | None:
+        """What it said; None if it has not been made."""
+        path = self.folder / "result.json"
+        if not path.exists():
+            return None
+        found = json.loads(path.read_text())
+        kept = {name: found[name] for name in ("variants", "epsilon_spent", "seconds")}
+        return {"dataset": self.dataset, "arm": self.arm.name, "epsilon": self.epsilon, "seed": self.seed, **kept}
 
 
 def rows(results: list[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -160,8 +173,8 @@ def markdown(found: list[dict[str, Any]]) -> str:
         lines += [
             f"### {dataset}",
             "",
-            "| | scored | ε spent | own-class accuracy | all-class accuracy | NLL | ECE |",
-            "|---|---|---|---|---|---|---|",
+            "| | scored | ε spent | own-class accuracy | all-class accuracy | NLL | ECE | seeds |",
+            "|---|---|---|---|---|---|---|---|",
         ]
         for arm in (arm.name for arm in ARMS):
             for row in sorted(
@@ -177,12 +190,13 @@ def markdown(found: list[dict[str, Any]]) -> str:
                 spent = "none" if row["epsilon_spent"] is None else f"{row['epsilon_spent']:.2f}"
                 if row["epsilon"] == HARDLY_ANY:
                     spent = "∞"
-                lines.append(f"| {arm} | {row['scored'].replace('_', '-')} | {spent} | {' | '.join(cells)} |")
+                head = f"| {arm} | {row['scored'].replace('_', '-')} | {spent} | "
+                lines.append(head + " | ".join(cells) + f" | {len(row['seeds'])} |")
         lines.append("")
-    seeds = ", ".join(str(seed) for seed in found[0]["seeds"])
     lines += [
-        f"Mean ± standard deviation over seeds {seeds}; 20 clients, 5 of 10 classes, 250 records each, δ = 1e-5 for",
-        f"one record; {TESTED} test records. Made by `python experiments/privacy.py --data FOLDER`.",
+        "Mean ± standard deviation over the first so many of seeds 0, 1 and 2; 20 clients, 5 of 10 classes,",
+        f"250 records each, δ = 1e-5 for one record; {TESTED} test records.",
+        "Made by `python experiments/privacy.py --data FOLDER`.",
     ]
     return "\n".join(lines) + "\n"
 
@@ -192,18 +206,23 @@ def main() -> None:
     parser.add_argument("--data", type=Path, required=True, help="folder with mnist.npz and cifar10.npz")
     parser.add_argument("--only", choices=DATASETS, help="one data set; nothing is written to results")
     parser.add_argument("--seeds", type=int, nargs="+", default=list(SEEDS))
+    parser.add_argument("--finished", action="store_true", help="run nothing, only show what has been run")
     parser.add_argument("--workers", type=int, default=os.cpu_count() or 1, help="worker processes; default: cores")
     chosen = parser.parse_args()
     names = (chosen.only,) if chosen.only else DATASETS
-    files = {name: prepared(name, chosen.data) for name in names}
-    with closing(WorkerPool(chosen.workers)) as engine:
-        results = [
-            result(name, files[name], arm, epsilon, settings, seed, engine)
-            for seed in chosen.seeds
-            for name in names
-            for arm in ARMS
-            for epsilon, settings in arm.runs()
-        ]
+    jobs = [
+        Job(name, arm, epsilon, settings, seed)
+        for seed in chosen.seeds
+        for name in names
+        for arm in ARMS
+        for epsilon, settings in arm.runs()
+    ]
+    if not chosen.finished:
+        files = {name: prepared(name, chosen.data) for name in names}
+        with closing(WorkerPool(chosen.workers)) as engine:
+            for job in jobs:
+                job.run(files[job.dataset], engine)
+    results = [result for job in jobs if (result := job.result())]
     found = rows(results)
     print(markdown(found))
     if not chosen.only:
