@@ -59,6 +59,7 @@ class Client:
     privacy: PrivacySettings = field(default_factory=PrivacySettings)  # the client's own: no server changes them
     multiplicity: int = 1  # the largest number of clients that hold one and the same record
     ledgers: Path | None = None  # folder of this client's ledgers, one for each set of records
+    fingerprint: str = ""  # of the records before they were scaled, by which ledgers tell sets of records apart
 
     @property
     def door(self) -> Door:
@@ -78,6 +79,7 @@ class Client:
             self.multiplicity,
             self.ledgers,
             self.name,
+            self.fingerprint,
         )
 
     @property

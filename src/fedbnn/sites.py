@@ -37,6 +37,7 @@ def make_sites(
     alignment = channels_last(torch.from_numpy(data.alignment()))
     x, y, _ = data.evaluation(split)
     evaluation = Records(channels_last(torch.from_numpy(x)), torch.from_numpy(y))
+    multiplicity = data.multiplicity
     measured: list[tuple[ModelSettings, int, int]] = []
     sites = []
     for index, model in enumerate(assign(settings, data.n_clients)):
@@ -56,7 +57,8 @@ def make_sites(
             rounds=rounds,
             seed=seed,
             privacy=privacy or PrivacySettings(),
-            multiplicity=data.multiplicity,
+            multiplicity=multiplicity,
+            fingerprint=data.fingerprint(index) if privacy is not None and privacy.on else "",
         )
         if all(model != known for known, _, _ in measured):
             operations = probe(client.network, data.dataset.input_shape, data.dataset.classes, model.name)

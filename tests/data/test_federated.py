@@ -300,3 +300,21 @@ def test_missing_records_in_all_are_counted(digits):
 def test_a_negative_seed(digits):
     with pytest.raises(UserError, match="seed = -1"):
         federate(digits, DataSettings(), PartitionSettings(), -1)
+
+
+def test_a_client_is_known_by_its_raw_records_whatever_the_alignment_set(digits):
+    partition = PartitionSettings(clients=3, classes_per_client=4, records_per_class=5)
+    fed = federate(digits, DataSettings(alignment=50), partition, 0)
+    other_scaling = dataclasses.replace(fed, mean=fed.mean + 1, alignment_indices=fed.alignment_indices[:20])
+    assert other_scaling.fingerprint(0) == fed.fingerprint(0)
+    assert not np.array_equal(other_scaling.client_arrays(0)[0], fed.client_arrays(0)[0])
+    first, *rest = fed.client_indices
+    shuffled = dataclasses.replace(fed, client_indices=(first[::-1], *rest))
+    assert shuffled.fingerprint(0) == fed.fingerprint(0)
+    fewer = dataclasses.replace(fed, client_indices=(first[1:], *rest))
+    twice = dataclasses.replace(fed, client_indices=(np.append(first, first[0]), *rest))
+    relabelled = dataclasses.replace(
+        fed, dataset=dataclasses.replace(fed.dataset, y_train=(fed.dataset.y_train + 1) % fed.dataset.classes)
+    )
+    found = {one.fingerprint(0) for one in (fed, fewer, twice, relabelled)}
+    assert len(found | {fed.fingerprint(1), fed.fingerprint(2)}) == 6

@@ -80,6 +80,20 @@ class FederatedData:
         held = np.concatenate([np.empty(0, dtype=np.int64), *self.client_indices])
         return int(np.bincount(held).max(initial=0))
 
+    def fingerprint(self, i: int) -> str:
+        """Of client i's records as they were loaded, in any order.
+
+        Scaling has no part in it: it follows from the alignment set, and whoever chooses that must not be able to make
+        the same records look like others.
+        """
+        data, rows = self.dataset, self.client_indices[i]
+        kind = f"{data.x_train.dtype.str}{data.x_train.shape[1:]}".encode()
+        each = sorted(
+            hashlib.sha256(np.ascontiguousarray(data.x_train[row]).tobytes() + b"|%d" % data.y_train[row]).digest()
+            for row in rows
+        )
+        return hashlib.sha256(kind + b"".join(each)).hexdigest()
+
     def manifest(self) -> dict[str, Any]:
         """Who holds what, ready for JSON: enough to check a partition without showing a record."""
         data = self.dataset

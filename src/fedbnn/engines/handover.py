@@ -45,6 +45,7 @@ def write(path: Path, sites: Sequence[Site]) -> None:
                 "training": asdict(client.training),
                 "privacy": asdict(client.privacy),
                 "multiplicity": client.multiplicity,
+                "fingerprint": client.fingerprint,
                 "ledgers": None if client.ledgers is None else str(client.ledgers.resolve()),
             }
         )
@@ -73,6 +74,7 @@ def read(path: Path, clients: Collection[int]) -> list[Site]:
                 seed=entry["seed"],
                 privacy=TypeAdapter(PrivacySettings).validate_json(json.dumps(entry["privacy"])),
                 multiplicity=entry["multiplicity"],
+                fingerprint=entry["fingerprint"],
                 ledgers=None if entry["ledgers"] is None else Path(entry["ledgers"]),
             )
             own = file.get_tensor(f"{index}.own").clone()

@@ -11,11 +11,12 @@ from fedbnn.privacy.accountant import (
     subsampled_noise,
 )
 from fedbnn.privacy.clipping import clipped_sum, poisson_batch
-from fedbnn.privacy.door import Door, onto_simplex, simplex_sensitivity
+from fedbnn.privacy.door import Door
 from fedbnn.privacy.ledger import Budget, Ledger
 from fedbnn.privacy.noise import gaussian_noise
 from fedbnn.privacy.plan import Plan
 from fedbnn.privacy.settings import PrivacySettings
+from fedbnn.privacy.simplex import onto_simplex, simplex_sensitivity
 
 __all__ = [
     "Budget",

@@ -5,7 +5,6 @@ sensitivity. A release is named after a hash of everything public that it depend
 bytes of its first answer, for nothing, and any other question is another release and is charged.
 """
 
-import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
@@ -21,24 +20,10 @@ from fedbnn.privacy.ledger import Ledger
 from fedbnn.privacy.plan import Plan
 from fedbnn.privacy.public import Public, digest_of, public
 from fedbnn.privacy.settings import PrivacySettings
+from fedbnn.privacy.simplex import onto_simplex, simplex_sensitivity
 from fedbnn.privacy.sums import UNIT, charged, check_discrete, whole, with_noise
 
 _ROWS = 1024  # records whose contributions are held at once
-
-
-def simplex_sensitivity(points: int) -> float:
-    """How far one record can move `points` class distributions together, in Euclidean norm: sqrt(2) each."""
-    return math.sqrt(2 * points)
-
-
-def onto_simplex(rows: Tensor) -> Tensor:
-    """Each row's nearest point of the probability simplex (Held, Wolfe, Crowder 1974); uniform if it is not finite."""
-    classes = rows.shape[1]
-    rows = torch.where(rows.isfinite().all(1, keepdim=True), rows.double(), 1 / classes)
-    ordered = rows.sort(dim=1, descending=True).values
-    surplus = (ordered.cumsum(1) - 1) / torch.arange(1, classes + 1)
-    kept = (ordered > surplus).sum(1, keepdim=True)
-    return (rows - surplus.gather(1, kept - 1)).clamp_min_(0)
 
 
 @dataclass(frozen=True)
@@ -50,6 +35,7 @@ class Door:
     multiplicity: the largest number of clients that hold one and the same record.
     folder: of the client's ledgers, one for each set of records.
     owner: the client's name, written into the ledger.
+    known_as: fingerprint of the records as they were before scaling; without it that of `x` and `y`.
 
     """
 
@@ -62,6 +48,7 @@ class Door:
     multiplicity: int
     folder: Path
     owner: str
+    known_as: str = ""
 
     @cached_property
     def plan(self) -> Plan:
@@ -69,7 +56,7 @@ class Door:
 
     @cached_property
     def fingerprint(self) -> str:
-        return digest_of(self.x, self.y)
+        return self.known_as or digest_of(self.x, self.y)
 
     @property
     def ledger(self) -> Path:
