@@ -195,3 +195,17 @@ def test_no_terminal_is_too_narrow_for_the_digits() -> None:
 )
 def test_bytes_are_short(count: float, text: str) -> None:
     assert rows([new("fedbnn", bytes_up_per_client_round=count)])[0][6] == text
+
+
+def test_what_is_protected_is_told_under_the_table() -> None:
+    teacher = RECORD | {"mechanism": "dp_teacher"}
+    assert tables.comparison([new("fedbnn")]).protection() == []
+    [words] = tables.comparison([new("fedbnn", **teacher)]).protection()
+    assert words.startswith("protected: any one record in what clients sent, from server and others")
+    assert "not protected: personal models" in words
+    averaged = CLIENT | {"mechanism": "DP-FedAvg"}
+    both = tables.comparison([new("fedbnn", **teacher), new("dp_fedavg", **averaged), new("local")]).protection()
+    assert [words.partition(":")[0] for words in both] == ["fedbnn", "dp_fedavg"]
+    assert "from all but the server" in both[1]
+    # What holds in one seed only is not promised.
+    assert tables.comparison([new("fedbnn", **teacher), new("fedbnn")]).protection() == []

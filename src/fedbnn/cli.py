@@ -10,11 +10,10 @@ from typing import Annotated, Any
 
 import click
 import typer
-from rich.console import Console
 from rich.markup import escape
 
 import fedbnn
-from fedbnn import experiment, tables
+from fedbnn import experiment, privacy_cli, tables
 from fedbnn.config import check_method, default_toml, load_config, presets
 from fedbnn.data import SOURCES
 from fedbnn.engines import ClientFailure
@@ -23,6 +22,7 @@ from fedbnn.methods import METHODS
 from fedbnn.models import MODELS
 from fedbnn.progress import TerminalProgress
 from fedbnn.report import write_report
+from fedbnn.terminal import ConfigFile, Json, Set, complain, error_console, out_console
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -31,22 +31,9 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
+app.add_typer(privacy_cli.app, name="privacy")
 INTERRUPTED = 130
-out_console = Console(emoji=False)
-error_console = Console(stderr=True, emoji=False)
-
-ConfigFile = Annotated[
-    Path | None,
-    typer.Argument(metavar="[CONFIG]", help="A TOML file or a preset; without it the built-in digits federation."),
-]
-Set = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--set", metavar="KEY=VALUE", help="Change one field, e.g. --set methods.fedbnn.gamma=0.5; repeatable."
-    ),
-]
 Resume = Annotated[bool, typer.Option("--resume", help="Go on where an earlier run of the same command stopped.")]
-Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
 
 
 def _version(show: bool) -> None:
@@ -168,7 +155,10 @@ def _show(results: Sequence[dict[str, Any]], folder: Path, as_json: bool) -> Non
     if as_json:
         typer.echo(json.dumps(list(results) if len(results) > 1 else results[0], indent=2))
     else:
-        out_console.print(tables.comparison(results))
+        table = tables.comparison(results)
+        out_console.print(table)
+        for words in table.protection():
+            out_console.print(words, highlight=False, markup=False)
         out_console.print(f"Report: {escape(str((folder / 'report.html').resolve()))}", soft_wrap=True, highlight=False)
 
 
@@ -180,16 +170,16 @@ def main(arguments: Sequence[str] | None = None) -> None:
             raise KeyboardInterrupt
         sys.exit(code)
     except UserError as error:
-        error_console.print(f"error: {escape(str(error))}", style="red", highlight=False, soft_wrap=True)
+        complain(error)
         sys.exit(2)
     except click.ClickException as error:
         error.show()
         sys.exit(error.exit_code)
     except (KeyboardInterrupt, click.Abort):
-        error_console.print("stopped; the same command with --resume goes on after the last finished round")
+        error_console.print("stopped; a run with --resume goes on after the last finished round")
         sys.exit(INTERRUPTED)
     except ClientFailure as error:
-        error_console.print(f"error: {escape(str(error))}", style="red", highlight=False, soft_wrap=True)
+        complain(error)
         sys.exit(1)
     except Exception:
         traceback.print_exc()

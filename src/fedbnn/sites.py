@@ -1,5 +1,7 @@
 """From dealt data to clients: each with its records, its architecture, and the records it is scored on."""
 
+import hashlib
+import re
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -70,6 +72,9 @@ def make_sites(
 
 def with_ledgers(sites: Sequence[Site], folder: Path) -> list[Site]:
     """The same sites, each client with its own place for ledgers in this folder."""
-    return [
-        replace(site, client=replace(site.client, ledgers=folder / f"client-{site.client.index:04d}")) for site in sites
-    ]
+    return [replace(site, client=replace(site.client, ledgers=folder / _place(site.client.name))) for site in sites]
+
+
+def _place(name: str) -> str:
+    """A folder for a client of this name, whatever its name and wherever it stands in the list."""
+    return f"{re.sub('[^A-Za-z0-9]+', '-', name)[:40].strip('-')}-{hashlib.sha256(name.encode()).hexdigest()[:8]}"

@@ -10,7 +10,7 @@ from rich.measure import Measurement
 from rich.table import Table
 
 from fedbnn.report.figures import MISSING, Spread
-from fedbnn.report.privacy import NONE, Guarantee, epsilon_text, terms, weakest
+from fedbnn.report.privacy import NONE, Guarantee, briefly, epsilon_text, terms, weakest
 from fedbnn.report.variants import NAMES
 
 Result = Mapping[str, Any]
@@ -54,6 +54,10 @@ class Comparison:
         table = self._table(narrow=False)
         fits = Measurement.get(console, options.update(max_width=10_000), table).maximum <= options.max_width
         yield table if fits else self._table(narrow=True)
+
+    def protection(self) -> list[str]:
+        """What is protected and what is not, for under the table."""
+        return briefly(self._guarantees())
 
     def _guarantees(self) -> list[tuple[str, Guarantee | None]]:
         return [(method, weakest([_guarantee(run) for run in runs])) for method, runs in self.by_method.items()]

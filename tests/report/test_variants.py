@@ -58,7 +58,7 @@ def test_one_row_a_model_for_twelve_methods(tmp_path: Path) -> None:
         "personal (also where no model is named): the client's own model",
         "global: the server's model, the same for all",
         "fine-tuned: the client's copy of the global model after its local training",
-        "what leaves a client is protected by differential privacy at client level (dp_fedavg by Gaussian sums)",
+        "differential privacy at client level (dp_fedavg by Gaussian sums)",
         "smaller is stronger, and of several seeds the weakest guarantee is shown",
         "“none” means that nothing is guaranteed",
     ):
@@ -108,6 +108,17 @@ def test_smallest_epsilon_is_best_where_guarantees_compare(tmp_path: Path) -> No
     assert "ε at δ = 1e-05 for one client (fedavg), at δ = 1e-05 for one record (fedbnn)" in text
     assert "at client level and record level (fedavg by Gaussian sums and fedbnn by DP-SGD)" in text
     assert "Guarantees for different units or δ do not compare." in text
+
+
+def test_epsilons_that_read_the_same_are_equally_good(tmp_path: Path) -> None:
+    near = [
+        sample_result(method) | RECORD | {"epsilon_spent": value}
+        for method, value in (("fedbnn", 2.9999999), ("fedmd", 2.9999), ("feddf", 3.0))
+    ]
+    reader, _ = compared(tmp_path / "alike", *near)
+    assert [row[-1] for row in reader.tables[0][1:]] == ["3.00", "3.00", "3.00"]
+    reader, _ = compared(tmp_path / "unlike", *near, sample_result("pfedgp") | RECORD)
+    assert [row[-1] for row in reader.tables[0][1:]] == ["3.00 ★best", "3.00 ★best", "3.00 ★best", "3.50"]
 
 
 def test_a_comparison_of_older_results(tmp_path: Path) -> None:
@@ -171,8 +182,8 @@ def test_headline_comes_first_whatever_the_order_of_the_file(tmp_path: Path) -> 
 def test_run_with_a_guarantee(tmp_path: Path) -> None:
     _, text = run(tmp_path, sample_result() | RECORD)
     assert "Privacy ε 3.50 at δ = 1e-05 for one record" in text
-    assert "protected by differential privacy at record level (DP-SGD): whether one record took part" in text
-    assert "is not protected" not in text
+    assert "Any one record: whether it is there or not changes the probability of anything that clients sent" in text
+    assert "not protected by differential privacy" not in text
 
 
 def test_run_that_sends_nothing_has_nothing_to_protect(tmp_path: Path) -> None:
@@ -197,7 +208,17 @@ def test_settings_of_many_methods_are_told_in_words(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("epsilon", "text"),
-    [(0.5, "0.50"), (12.345, "12.35"), (1234.5, "1,234"), (float("inf"), "∞"), (float("nan"), MISSING)],
+    [
+        (0.5, "0.50"),
+        (12.345, "12.35"),
+        (1.2218, "1.23"),
+        (7.94, "7.94"),
+        (2.9999999924, "3.00"),
+        (99.999, "100.00"),
+        (1234.1, "1,235"),
+        (float("inf"), "∞"),
+        (float("nan"), MISSING),
+    ],
 )
 def test_epsilon_as_text(epsilon: float, text: str) -> None:
     assert epsilon_text(Guarantee(epsilon, 1e-5, "record", "DP-SGD")) == text

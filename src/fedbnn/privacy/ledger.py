@@ -64,9 +64,7 @@ class Ledger(Spending):
                 chain = Chain.create(folder, {**_stamp("ledger"), **_first(fingerprint, owner)})
             ledger = cls(chain)
             ledger._check_owner(fingerprint, owner)
-            unknown = [name for name in stored if name not in ledger.charges]
-            if unknown:
-                refuse(folder, f"a release is stored that was never charged ({unknown[0]}): the ledger is an older one")
+            _check_stored(ledger, stored)
             make_folder(folder / _RELEASES)
             try:
                 yield ledger
@@ -176,10 +174,21 @@ def _locked(folder: Path) -> Iterator[None]:
 
 
 def _recorded(folder: Path) -> Spending:
+    stored = _stored_ids(folder)  # first: a writer that is at work meanwhile charges before it stores
     chain = Chain.load(folder)
     if chain is None:
         raise UserError(f"{folder} holds no ledger")
-    return Spending(folder, chain.rows)
+    spending = Spending(folder, chain.rows)
+    _check_stored(spending, stored)
+    return spending
+
+
+def _check_stored(spending: Spending, stored: list[str]) -> None:
+    unknown = [name for name in stored if name not in spending.charges]
+    if unknown:
+        refuse(
+            spending.folder, f"a release is stored that was never charged ({unknown[0]}): the ledger is an older one"
+        )
 
 
 def _stored_ids(folder: Path) -> list[str]:

@@ -61,7 +61,7 @@ class Plan:
 
 def _affordable(epsilon: float, delta: float, noise: float, multiplicity: int) -> int:
     one = composed_mu(noise, 1, multiplicity)
-    count = int(min((gaussian_mu(epsilon, delta) / one) ** 2 * (1 + 1e-12), _MOST_RELEASES))
+    count = int(min(gaussian_mu(epsilon, delta) / one, math.sqrt(_MOST_RELEASES)) ** 2 * (1 + 1e-12))
     while count and gaussian_epsilon(math.sqrt(count) * one, delta) > epsilon:
         count -= 1
     if count == 0:

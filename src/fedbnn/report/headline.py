@@ -137,16 +137,17 @@ def _column(models: list[tuple[Group, Variant]], metric: Metric) -> list[Cell]:
 
 
 def _epsilon(models: list[tuple[Group, Variant]]) -> list[Cell]:
-    """The smallest ε is best, if there are several and all speak of the same unit and δ."""
+    """Best are all that read the same as the smallest ε, if not all do and all speak of the same unit and δ."""
     given = {group.method: group.guarantee for group, _ in models}
-    finite = [one.epsilon for one in given.values() if one is not None and math.isfinite(one.epsilon)]
-    telling = comparable(list(given.values())) and len(set(finite)) > 1
+    finite = [one for one in given.values() if one is not None and math.isfinite(one.epsilon)]
+    telling = comparable(list(given.values())) and len({epsilon_text(one) for one in finite}) > 1
+    least = epsilon_text(min(finite, key=lambda one: one.epsilon)) if finite else MISSING
     cells = []
     for group, variant in models:
         guarantee = given[group.method]
         if variant != group.variants[0]:
             cells.append(Cell(""))
         else:
-            best = telling and guarantee is not None and guarantee.epsilon == min(finite)
-            cells.append(Cell(epsilon_text(guarantee), best))
+            text = epsilon_text(guarantee)
+            cells.append(Cell(text, telling and text == least))
     return cells

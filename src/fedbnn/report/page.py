@@ -78,6 +78,7 @@ def _context(study: Study) -> dict[str, Any]:
         **(_results(study) if study.comparison else _run(study.groups[0])),
         "seeds": sorted({len(group.runs) for group in study.groups}),
         "sections": [_curves(study), _clients(study), _reliability(study), _uncertainty(study)],
+        "protected": privacy.all_protected([(group.method, group.guarantee) for group in study.groups]),
         "traffic": traffic,
         "traffic_chart": traffic_bars(traffic),
         "traffic_rows": [_traffic_row(of) for of in traffic],
@@ -101,7 +102,7 @@ def _run(group: Group) -> dict[str, Any]:
         "scored": variants.explained(group.variants) if variants.named(group.variants) else "",
         "score_columns": headline.SCORES,
         "variant_rows": headline.variant_rows(group),
-        "privacy": privacy.in_words(group.guarantee, sends),
+        "privacy": "" if privacy.protected(group.guarantee) else privacy.in_words(group.guarantee, sends),
     }
 
 

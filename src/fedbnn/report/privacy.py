@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from fedbnn.report.figures import MISSING, listed
+from fedbnn.report.protection import PROTECTIONS, meaning
 
 NONE = "none"
 """Stands where a number would be read as a guarantee, were it there."""
@@ -33,13 +34,21 @@ class Guarantee:
 
 
 def epsilon_text(guarantee: Guarantee | None) -> str:
+    """ε, rounded up."""
     if guarantee is None:
         return NONE
     if math.isnan(guarantee.epsilon):
         return MISSING
     if math.isinf(guarantee.epsilon):
         return "∞"
-    return f"{guarantee.epsilon:.2f}" if guarantee.epsilon < 100 else f"{guarantee.epsilon:,.0f}"
+    decimals = 2 if guarantee.epsilon < 100 else 0
+    return f"{rounded_up(guarantee.epsilon, decimals):,.{decimals}f}"
+
+
+def rounded_up(value: float, decimals: int) -> float:
+    """Never less than the value, but for a millionth of the last digit that is shown."""
+    scale = 10.0**decimals
+    return math.ceil(value * scale - 1e-6) / scale
 
 
 def weakest(guarantees: Sequence[Guarantee | None]) -> Guarantee | None:
@@ -72,8 +81,7 @@ def explained(methods: Sequence[tuple[str, Guarantee | None]], several_seeds: bo
         return ""
     levels = listed(list(dict.fromkeys(f"{guarantee.unit} level" for _, guarantee in given)))
     how = listed([f"{method} by {guarantee.mechanism}" for method, guarantee in given])
-    words = f"{terms(methods)}: what leaves a client is protected by differential privacy at {levels} ({how});"
-    words += " smaller is stronger"
+    words = f"{terms(methods)}: differential privacy at {levels} ({how}); smaller is stronger"
     if several_seeds:
         words += ", and of several seeds the weakest guarantee is shown"
     words += "."
@@ -90,9 +98,43 @@ def in_words(guarantee: Guarantee | None, sends: bool) -> str:
         return "What clients sent is not protected by differential privacy." if sends else "Clients sent nothing."
     if not math.isfinite(guarantee.epsilon):
         return "What clients sent went through a private mechanism, but no bound on ε follows from its settings."
-    hidden = "one record" if guarantee.unit == "record" else "all records of one client"
     return (
-        f"What clients sent is protected by differential privacy at {guarantee.unit} level ({guarantee.mechanism}): "
-        f"whether {hidden} took part changes the chance of anything sent at most by a factor of "
-        f"exp(ε), with ε = {epsilon_text(guarantee)}, but for a chance of δ = {guarantee.delta:g}. Smaller is stronger."
+        f"Differential privacy at {guarantee.unit} level ({guarantee.mechanism}), with ε = {epsilon_text(guarantee)}: "
+        f"{meaning(guarantee.epsilon, guarantee.delta, guarantee.unit)} Smaller is stronger."
     )
+
+
+Lines = tuple[tuple[str, tuple[str, ...]], ...]
+"""Headings, each with its sentences."""
+
+
+def protected(guarantee: Guarantee | None) -> Lines:
+    """What is protected, against whom, and what is not; nothing where that is not known."""
+    if guarantee is None or guarantee.mechanism not in PROTECTIONS or not math.isfinite(guarantee.epsilon):
+        return ()
+    found = PROTECTIONS[guarantee.mechanism]
+    return (
+        ("What leaves a client", (found.sent,)),
+        ("What is protected", (meaning(guarantee.epsilon, guarantee.delta, guarantee.unit),)),
+        ("Against whom", (found.against,)),
+        ("What ε counts", (found.counted,)),
+        ("What is not protected", found.gaps),
+    )
+
+
+def all_protected(methods: Sequence[tuple[str, Guarantee | None]]) -> list[tuple[str, Lines]]:
+    """The same for several methods, those of which the same can be said together."""
+    by_lines: dict[Lines, list[str]] = {}
+    for method, guarantee in methods:
+        if guarantee is not None and (lines := protected(guarantee)):
+            by_lines.setdefault(lines, []).append(f"{method} ({guarantee.mechanism})")
+    return [(listed(names), lines) for lines, names in by_lines.items()]
+
+
+def briefly(methods: Sequence[tuple[str, Guarantee | None]]) -> list[str]:
+    """What is protected and what is not, two lines for each kind of protection and the methods that have it."""
+    by_words: dict[str, list[str]] = {}
+    for method, guarantee in methods:
+        if guarantee is not None and protected(guarantee):
+            by_words.setdefault(PROTECTIONS[guarantee.mechanism].brief, []).append(method)
+    return [f"{', '.join(of)}: {words}" if len(methods) > 1 else words for words, of in by_words.items()]
