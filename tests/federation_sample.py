@@ -2,6 +2,7 @@
 
 import dataclasses
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -26,6 +27,7 @@ from fedbnn.methods import (
     PFedMe,
 )
 from fedbnn.methods.averaging import Averaging
+from fedbnn.privacy import PrivacySettings
 from fedbnn.sites import make_sites
 from fedbnn.training import TrainingSettings
 
@@ -66,12 +68,19 @@ def first_message(method: Method[Any, Any], sites: Sequence[Site], client: int =
 
 
 def small_sites(
-    clients: int = 4, seed: int = 0, models: tuple[str, ...] = ("mlp", "cnn2", "cnn3"), batch_size: int = 16
+    clients: int = 4,
+    seed: int = 0,
+    models: tuple[str, ...] = ("mlp", "cnn2", "cnn3"),
+    batch_size: int = 16,
+    rounds: int = 12,
+    privacy: PrivacySettings | None = None,
+    ledgers: Path | None = None,
 ) -> list[Site]:
     data = DataSettings(alignment=30)
     partition = PartitionSettings(clients=clients, classes_per_client=3, records_per_class=4)
     training = TrainingSettings(local_epochs=1, warmup_epochs=2, batch_size=batch_size)
-    return make_sites(federate(load_dataset(data), data, partition, seed), models, training, seed=seed)
+    dealt = federate(load_dataset(data), data, partition, seed)
+    return make_sites(dealt, models, training, rounds=rounds, seed=seed, privacy=privacy, ledgers=ledgers)
 
 
 def with_client(site: Site, **changes: Any) -> Site:

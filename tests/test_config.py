@@ -12,9 +12,10 @@ from fedbnn.data import DataSettings, PartitionSettings
 from fedbnn.errors import UserError
 from fedbnn.methods import METHODS, FedBNN, FedMD, Local
 from fedbnn.models import ModelSettings
+from fedbnn.privacy import PrivacySettings
 from fedbnn.training import TrainingSettings
 
-TABLES = ["data", "partition", "training", "evaluation", "engine", *(f"methods.{name}" for name in METHODS)]
+TABLES = ["data", "partition", "training", "evaluation", "engine", "privacy", *(f"methods.{name}" for name in METHODS)]
 
 
 def every_field(value, prefix=""):
@@ -88,6 +89,8 @@ def test_the_default_toml_states_ranges_and_choices():
         ({"methods": {"fedbn": {}}}, "methods.fedbn", "fedbnn"),
         ({"methods": {"fedbnn": {"gama": 0.5}}}, "methods.fedbnn.gama", "gamma"),
         ({"methods": {"fedmd": {"digest_step": 5}}}, "methods.fedmd.digest_step", "digest_steps"),
+        ({"privacy": {"epsilonn": 5}}, "privacy.epsilonn", "epsilon"),
+        ({"privacy": {"mechanisms": "none"}}, "privacy.mechanisms", "mechanism"),
     ],
 )
 def test_an_unknown_key_names_the_nearest(raw, key, nearest):
@@ -129,6 +132,21 @@ def test_an_unknown_key_lists_what_there_is():
         ({"partition": {"kind": "clases"}}, "partition.kind = 'clases': Input should be 'classes', 'iid'"),
         ({"evaluation": {"split": "train"}}, "evaluation.split = 'train': Input should be 'test' or 'validation'"),
         ({"methods": {"fedbnn": {"restart": "x"}}}, "methods.fedbnn.restart = 'x': "),
+        ({"privacy": {"mechanism": "dp"}}, "privacy.mechanism = 'dp': Input should be 'none', 'dp_teacher', "),
+        ({"privacy": {"epsilon": 0}}, "privacy.epsilon = 0: Input should be greater than 0"),
+        ({"privacy": {"epsilon": -1.0}}, "privacy.epsilon = -1.0: Input should be greater than 0"),
+        ({"privacy": {"epsilon": math.inf}}, "privacy.epsilon = inf: "),
+        ({"privacy": {"epsilon": math.nan}}, "privacy.epsilon = nan: "),
+        ({"privacy": {"epsilon": "3"}}, "privacy.epsilon = '3': "),
+        ({"privacy": {"delta": 0.0}}, "privacy.delta = 0.0: Input should be greater than 0"),
+        ({"privacy": {"delta": 1}}, "privacy.delta = 1: Input should be less than 1"),
+        ({"privacy": {"releases": -1}}, "privacy.releases = -1: Input should be greater than or equal to 0"),
+        ({"privacy": {"releases": 1.5}}, "privacy.releases = 1.5: "),
+        ({"privacy": {"noise": "none"}}, "privacy.noise = 'none': Input should be 'continuous' or 'discrete'"),
+        ({"privacy": {"features": "pca"}}, "privacy.features = 'pca': "),
+        ({"privacy": {"dimensions": 2}}, "privacy.dimensions = 2: Input should be greater than or equal to 3"),
+        ({"privacy": {"force": 1}}, "privacy.force = 1: "),
+        ({"privacy": {"ledgers": 5}}, "privacy.ledgers = 5: "),
     ],
 )
 def test_a_bad_value_is_one_line_with_field_and_value(raw, expected):
@@ -301,6 +319,18 @@ configs = st.builds(
         max_size=3,
     ).map(tuple),
     training=st.builds(TrainingSettings, local_epochs=st.integers(1, 99), warmup_epochs=st.integers(0, 99)),
+    privacy=st.builds(
+        PrivacySettings,
+        mechanism=st.sampled_from(["none", "dp_teacher", "dp_moments", "output_perturbation"]),
+        epsilon=st.floats(0, 1e9, exclude_min=True),
+        delta=st.floats(0, 1, exclude_min=True, exclude_max=True),
+        releases=st.integers(0, 10**6),
+        noise=st.sampled_from(["continuous", "discrete"]),
+        features=st.sampled_from(["auto", "scattering", "fourier"]),
+        dimensions=st.integers(3, 10**4),
+        ledgers=st.text(),
+        force=st.booleans(),
+    ),
     methods=st.builds(
         Methods,
         fedbnn=st.builds(FedBNN, gamma=st.floats(0, 1), learning_rate=rates, consensus=st.just("corrected")),
@@ -318,3 +348,15 @@ def test_any_configuration_survives_its_json(config):
     )
     assert back == kept
     assert back.to_json() == config.to_json()
+
+
+def test_privacy_settings_are_read_from_a_file_and_change_what_a_run_is(tmp_path):
+    path = tmp_path / "run.toml"
+    path.write_text('[privacy]\nmechanism = "dp_moments"\nepsilon = 8\nreleases = 3\nnoise = "discrete"\n')
+    config = load_config(path, ["privacy.delta=1e-6"])
+    assert config.privacy == PrivacySettings("dp_moments", 8.0, 1e-6, 3, "discrete")
+    assert config.privacy.on
+    assert not Config().privacy.on
+    for name, value in (("epsilon", 7.0), ("mechanism", "dp_teacher"), ("ledgers", "kept"), ("dimensions", 50)):
+        other = dataclasses.replace(config, privacy=dataclasses.replace(config.privacy, **{name: value}))
+        assert other.to_json() != config.to_json()

@@ -7,7 +7,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedbnn.message import BadMessage, Message, check
+from fedbnn.message import BadMessage, Message, Whole, check
 
 shapes = st.lists(st.integers(0, 4), max_size=4).map(tuple)
 
@@ -146,3 +146,50 @@ def test_values_that_are_not_finite(value, place):
     phi = torch.ones(3, 2)
     phi[place] = value
     assert refusal(good() | {"phi": phi}) == "'phi' holds values that are not finite"
+
+
+WHOLE = {"sums": Whole((3,), 2**40)}
+
+
+def refused_whole(array):
+    with pytest.raises(BadMessage) as caught:
+        check(Message({"sums": array}), WHOLE)
+    return str(caught.value)
+
+
+@pytest.mark.parametrize("value", [0, 2**40, -(2**40)])
+def test_agreed_whole_numbers_are_let_in(value):
+    check(Message({"sums": torch.tensor([value, 1, -1])}), WHOLE)
+    check(Message({"sums": torch.tensor([value, 1, -1]), **good()}), WHOLE | AGREED)
+
+
+@pytest.mark.parametrize("value", [2**40 + 1, -(2**40) - 1, 2**63 - 1, -(2**63), -(2**63) + 1])
+def test_whole_numbers_beyond_what_was_agreed(value):
+    assert refused_whole(torch.tensor([0, value, 0])) == f"'sums' holds values beyond {2**40}"
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.int32, torch.uint8, torch.bool])
+def test_whole_numbers_of_another_dtype(dtype):
+    assert refused_whole(torch.ones(3, dtype=dtype)) == f"'sums' is {dtype}, agreed was torch.int64"
+
+
+@pytest.mark.parametrize("shape", [(2,), (4,), (3, 1), ()])
+def test_whole_numbers_of_another_shape(shape):
+    text = refused_whole(torch.zeros(shape, dtype=torch.int64))
+    assert text == f"'sums' has shape {shape}, agreed was (3,)"
+
+
+def test_whole_numbers_where_others_were_agreed():
+    assert refusal(good() | {"phi": torch.ones(3, 2, dtype=torch.int64)}).endswith("agreed was torch.float32")
+    with pytest.raises(BadMessage, match=r"it holds \['others'\], agreed were \['sums'\]"):
+        check(Message({"others": torch.zeros(3, dtype=torch.int64)}), WHOLE)
+
+
+@given(st.lists(st.integers(-(2**63), 2**63 - 1), min_size=3, max_size=3))
+def test_whole_numbers_survive_the_wire_and_are_judged_by_their_size(values):
+    back = Message.from_bytes(Message({"sums": torch.tensor(values)}).to_bytes())
+    assert back.arrays["sums"].tolist() == values
+    if max(map(abs, values)) <= 2**40:
+        check(back, WHOLE)
+    else:
+        refused_whole(back.arrays["sums"])

@@ -16,10 +16,12 @@ from torch import nn
 
 from fedbnn.engines import ClientFailure, Engine, InProcess, WorkerPool, frames
 from fedbnn.engines.pool import balanced, cost
+from fedbnn.errors import UserError
 from fedbnn.federation import Federation, Round
 from fedbnn.method import Method
-from fedbnn.methods import DPFedAvg, FedBNN, Local
+from fedbnn.methods import DPFedAvg, FedBNN, FedMD, Local
 from fedbnn.models import ModelSettings
+from fedbnn.privacy import Ledger, PrivacySettings
 from tests.federation_sample import SMALL_METHODS, described, models_for, small_sites
 
 
@@ -113,6 +115,67 @@ def test_noise_of_the_system_is_never_the_same_twice(level: Any, pools: dict[str
     for one, other in itertools.combinations(runs, 2):
         mine, theirs = (found["states"]["server.safetensors.weights"] for found in (one, other))
         assert (mine != theirs).float().mean() > 0.99
+
+
+PRIVATE = [
+    (FedBNN(prior_steps=2, mc_samples=2), PrivacySettings("dp_teacher", releases=2, dimensions=12)),
+    (FedMD(digest_steps=2), PrivacySettings("dp_moments", releases=2, dimensions=12, noise="discrete")),
+    (FedBNN(prior_steps=2, mc_samples=2), PrivacySettings("output_perturbation", force=True)),
+]
+private = pytest.mark.parametrize(("method", "privacy"), PRIVATE, ids=[one.mechanism for _, one in PRIVATE])
+
+
+@private
+def test_every_engine_sends_the_same_bits_from_the_same_ledgers(
+    method: Method[Any, Any], privacy: PrivacySettings, pools: dict[str, Engine], tmp_path: Path
+) -> None:
+    """Noise is drawn once, by whoever asks first; the others find it in the ledgers, also in processes of their own."""
+    sample = {"models": ("mlp",), "rounds": 2, "privacy": privacy, "ledgers": tmp_path / "ledgers"}
+    order = ["two workers", "in process", "one worker"]
+    reference, *others = (outcome(method, pools[name], tmp_path / name, **sample) for name in order)
+    charged = {path: len(Ledger.read(path).entries) for path in (tmp_path / "ledgers").glob("client-*/*")}
+    assert len(charged) == 4
+    assert max(charged.values()) == (3 if privacy.mechanism == "output_perturbation" else 2)
+    for other in others:
+        assert_same(reference, other)
+    elsewhere = outcome(method, InProcess(), tmp_path / "else", **sample | {"ledgers": tmp_path / "other ledgers"})
+    mine, theirs = (found["states"]["server.safetensors.phi_bar"] for found in (reference, elsewhere))
+    assert (mine != theirs).any(1).float().mean() > 0.5
+
+
+@private
+def test_a_private_federation_goes_on_from_what_was_saved_with_the_same_bits(
+    method: Method[Any, Any], privacy: PrivacySettings, pools: dict[str, Engine], tmp_path: Path
+) -> None:
+    sites = small_sites(3, models=("mlp",), rounds=3, privacy=privacy, ledgers=tmp_path / "ledgers")
+    straight = Federation(method, sites, seed=1, participation=0.5)
+    straight.run(3)
+    spent = [site.client.door.guarantee().epsilon for site in sites]
+    (tmp_path / "saved").mkdir()
+    first = Federation(method, sites, seed=1, participation=0.5)
+    first.run(1)
+    first.save(tmp_path / "saved")
+    second = Federation(method, sites, seed=1, participation=0.5, engine=pools["two workers"])
+    second.load(tmp_path / "saved", 1)
+    second.run(3)
+    mine, theirs = second.server.tensors(), straight.server.tensors()
+    assert mine.keys() == theirs.keys()
+    assert all(torch.equal(mine[key], theirs[key]) for key in mine)
+    assert [site.client.door.guarantee().epsilon for site in sites] == spent
+    assert max(spent) <= 3
+
+
+def test_a_spent_budget_is_one_clear_line_from_a_worker_too(pools: dict[str, Engine], tmp_path: Path) -> None:
+    method, privacy = FedMD(digest_steps=1), PrivacySettings("dp_teacher", dimensions=12)
+    for budget, engine in ((privacy, InProcess()), (dataclasses.replace(privacy, epsilon=3.1), pools["two workers"])):
+        sites = small_sites(2, models=("mlp",), privacy=budget, ledgers=tmp_path)
+        federation = Federation(method, sites, engine=engine)
+        if engine is not pools["two workers"]:
+            federation.step(evaluate=False)
+            continue
+        with pytest.raises(UserError, match=r"epsilon 3\.000 is spent on this data") as caught:
+            federation.step(evaluate=False)
+        assert "\n" not in str(caught.value)
 
 
 def test_a_users_model_with_dropout_is_deterministic_too(pools: dict[str, Engine], tmp_path: Path) -> None:

@@ -5,8 +5,10 @@ from hypothesis import strategies as st
 
 from fedbnn.bayes import Prediction
 from fedbnn.methods.consensus import Rule, join, output_of, target_of
+from fedbnn.privacy import onto_simplex
 
-RULES: tuple[Rule, ...] = ("mean_logits", "mean_probabilities", "sharpened", "corrected")
+RULES: tuple[Rule, ...] = ("mean_logits", "mean_probabilities", "sharpened", "corrected", "by_class", "projected")
+PRIVATE: tuple[Rule, ...] = ("by_class", "projected")
 
 
 def outputs(clients: int, points: int, classes: int, seed: int, rule: Rule) -> torch.Tensor:
@@ -22,7 +24,7 @@ def test_order_of_clients_and_scale_of_weights_do_not_matter(rule: Rule, clients
     one = join(phi, weights, rule, 2.0)
     torch.testing.assert_close(one, join(phi[order], weights[order] * scale, rule, 2.0))
     if rule != "mean_logits":
-        torch.testing.assert_close(one.sum(1), torch.ones(7).double())
+        torch.testing.assert_close(one.double().sum(1), torch.ones(7).double(), rtol=0, atol=1e-6)
 
 
 @given(st.sampled_from(["mean_logits", "mean_probabilities"]), st.integers(0, 1000))
@@ -93,3 +95,86 @@ def test_sharpening_undoes_the_dilution_by_clients_that_cannot_know() -> None:
     sharp = join(phi, torch.ones(2).double(), "sharpened", 3.0)[0, 0]
     assert plain.item() == pytest.approx(0.45)
     assert sharp.item() > 0.8
+
+
+def experts() -> tuple[torch.Tensor, torch.Tensor]:
+    """Two clients on a balanced set of four classes: each is sure of its own two, and guesses one of them elsewhere."""
+    truth = torch.arange(4).repeat(5)
+    guess = torch.tensor([[0.5, 0.5, 0, 0], [0, 0, 0.5, 0.5]]).double()
+    sure = torch.eye(4).double()[truth]
+    phi = torch.stack([torch.where((truth // 2 == own).unsqueeze(1), sure, guess[own]) for own in range(2)])
+    return phi, truth
+
+
+def test_by_class_recovers_the_label_from_clients_that_know_different_classes() -> None:
+    """Each class is believed by one client, b = 1/4 + 1/4, so v = 2: scores 2, 0, 1, 1, to the third power of 4."""
+    phi, truth = experts()
+    found = join(phi, torch.ones(2).double(), "by_class", 3.0)
+    expected = torch.full((20, 4), 0.1).double()
+    expected[torch.arange(20), truth] = 0.8
+    expected[torch.arange(20), truth ^ 1] = 0.0
+    torch.testing.assert_close(found, expected)
+
+
+def test_by_class_listens_to_the_only_client_that_knows_a_class() -> None:
+    """Nine of ten clients never name class 2: the mean is outvoted, by_class is not."""
+    truth = torch.arange(3).repeat(10)
+    expert = torch.eye(3).double()[truth] * 0.9 + 0.1 / 3
+    ignorant = expert.clone()
+    ignorant[truth == 2] = torch.tensor([0.5, 0.49, 0.01]).double()
+    phi = torch.stack([ignorant] * 9 + [expert])
+    weights = torch.ones(10).double()
+    plain, found = (join(phi, weights, rule, 3.0).argmax(1) for rule in ("mean_probabilities", "by_class"))
+    assert (plain == truth).double().mean() == pytest.approx(2 / 3)
+    assert (found == truth).all()
+
+
+@given(st.integers(1, 5), st.integers(0, 1000))
+def test_by_class_of_equal_clients_is_the_corrected_one_and_of_balanced_ones_the_sharpened(n: int, seed: int) -> None:
+    """v = 1 / (N b): who believes in a class twice as much overall counts half on it, as under `corrected`."""
+    phi = outputs(1, 8, 4, seed, "by_class").repeat(n, 1, 1)
+    weights = torch.ones(n).double()
+    torch.testing.assert_close(join(phi, weights, "by_class", 2.0), join(phi, weights, "corrected", 2.0))
+    balanced = torch.cat([phi.roll(turn, 2) for turn in range(4)], 1)
+    torch.testing.assert_close(join(balanced, weights, "by_class", 2.0), join(balanced, weights, "sharpened", 2.0))
+
+
+@given(st.sampled_from(PRIVATE), st.integers(2, 5), st.integers(0, 1000))
+def test_neither_names_of_classes_nor_order_of_points_matter(rule: Rule, clients: int, seed: int) -> None:
+    phi = outputs(clients, 6, 4, seed, rule)
+    weights = torch.rand(clients, generator=torch.Generator().manual_seed(seed)).double() + 0.1
+    classes = torch.randperm(4, generator=torch.Generator().manual_seed(seed))
+    points = torch.randperm(6, generator=torch.Generator().manual_seed(seed))
+    found = join(phi, weights, rule, 3.0)
+    torch.testing.assert_close(join(phi[:, points][:, :, classes], weights, rule, 3.0), found[points][:, classes])
+
+
+def test_by_class_weights_are_proportional() -> None:
+    """A client that counts twice is two clients, in the scores; their normalisation by b does not see weights."""
+    phi = torch.stack([torch.tensor([[0.9, 0.1], [0.1, 0.9]]), torch.tensor([[0.6, 0.4], [0.4, 0.6]])]).double()
+    found = join(phi, torch.tensor([3.0, 1.0]).double(), "by_class", 1.0)  # all b are 1/2
+    torch.testing.assert_close(found, 0.75 * phi[0] + 0.25 * phi[1])
+
+
+def test_a_class_that_nobody_names_does_no_harm() -> None:
+    phi = torch.tensor([[[0.7, 0.3, 0.0], [0.3, 0.7, 0.0]]]).double()
+    found = join(phi, torch.ones(1).double(), "by_class", 1.0)
+    torch.testing.assert_close(found, phi[0])
+
+
+@given(st.integers(1, 6), st.floats(0.01, 100), st.integers(0, 1000))
+def test_projected_is_the_mean_put_on_the_simplex(clients: int, noise: float, seed: int) -> None:
+    generator = torch.Generator().manual_seed(seed)
+    phi = outputs(clients, 7, 4, seed, "projected")
+    phi = phi + noise * torch.randn(phi.shape, generator=generator).double()
+    weights = torch.rand(clients, generator=generator).double() + 0.1
+    mean = (weights.view(-1, 1, 1) * phi).sum(0) / weights.sum()
+    found = join(phi, weights, "projected", 3.0)
+    assert found.dtype == torch.float32
+    assert (found >= 0).all()
+    torch.testing.assert_close(found.double(), onto_simplex(mean), rtol=0, atol=1e-6)
+
+
+def test_projected_keeps_a_mean_that_is_on_the_simplex_already() -> None:
+    phi, weights = outputs(3, 20, 4, 2, "projected"), torch.ones(3).double()
+    torch.testing.assert_close(join(phi, weights, "projected", 3.0).double(), phi.mean(0), rtol=0, atol=1e-7)

@@ -101,7 +101,7 @@ class DPFedAvg(PointTraining, Averaging[Point]):
         return Guarantee(spent, self.delta, "record", "DP-SGD")
 
     def server_init(self, roster: Roster) -> Global:
-        if self.level == "user" and self.delta * roster.clients >= 1:
+        if self.level == "user" and self.delta >= 1 / roster.clients:
             raise UserError(
                 f"methods.dp_fedavg.delta = {self.delta}: a delta of 1 / {roster.clients} or more protects none "
                 f"of {roster.clients} clients; choose a smaller one"
@@ -111,7 +111,7 @@ class DPFedAvg(PointTraining, Averaging[Point]):
 
     def check_client(self, client: Client) -> None:
         super().check_client(client)
-        if self.level == "record" and self.delta * len(client.train) >= 1:
+        if self.level == "record" and self.delta >= 1 / len(client.train):
             raise UserError(
                 f"methods.dp_fedavg.delta = {self.delta}: client '{client.name}' has {len(client.train)} records, and "
                 f"a delta of 1 / {len(client.train)} or more protects none of them; choose a smaller one"

@@ -107,7 +107,7 @@ def forecast(
     if releases is not None:
         _require("releases", releases, 1, _MOST)
     _require("multiplicity", multiplicity, 1, sizes.clients)
-    if not 0 < delta * sizes.records < 1:
+    if not 0 < delta < 1 / sizes.records:
         raise UserError(
             f"delta = {delta:g}: must be above 0 and below 1 / {sizes.records}, one over the number of records; "
             "any larger one would allow to publish a record"
