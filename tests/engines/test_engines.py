@@ -22,7 +22,7 @@ from fedbnn.method import Method
 from fedbnn.methods import DPFedAvg, FedBNN, FedMD, Local
 from fedbnn.models import ModelSettings
 from fedbnn.privacy import Ledger, PrivacySettings
-from tests.federation_sample import SMALL_METHODS, described, models_for, small_sites
+from tests.federation_sample import SMALL_METHODS, described, models_for, small_sites, with_client
 
 
 @pytest.fixture(scope="module")
@@ -239,6 +239,21 @@ def test_a_model_that_diverges_is_named_when_it_is_scored() -> None:
     sites = small_sites(2, models=("mlp", f"{__name__}:diverging"))
     with pytest.raises(ClientFailure, match=r"client 1 \('client-1'\) failed(.|\n)*finite"):
         Federation(Local(), sites).run(1)
+
+
+def test_a_pool_serves_on_after_a_refusal(tmp_path: Path) -> None:
+    """What other workers were still saying is not taken for answers to the next request."""
+    sites = small_sites()
+    homeless = PrivacySettings(mechanism="dp_teacher")  # no place for its ledger
+    refused = [with_client(sites[0], privacy=homeless), *sites[1:]]
+    with closing(WorkerPool(2)) as pool:
+        with pytest.raises(UserError):
+            Federation(FedMD(digest_steps=1), refused, engine=pool).step()
+        after = Federation(FedMD(digest_steps=1), sites, engine=pool).step()
+    expected = Federation(FedMD(digest_steps=1), sites).step()
+    assert [after.scores[client]["personal"].scores for client in range(4)] == [
+        expected.scores[client]["personal"].scores for client in range(4)
+    ]
 
 
 def test_a_worker_that_is_killed_is_reported_not_waited_for() -> None:

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
 from typing import IO, Any, cast
@@ -31,6 +32,7 @@ _ENVIRONMENT = {
     "MALLOC_MMAP_THRESHOLD_": str(1 << 30),
     "MALLOC_TRIM_THRESHOLD_": str(1 << 31),
 }
+_LAST = ("done", "user_error", "failure")  # frames after which a worker waits for its next request
 _OVERHEAD = 1e5  # what a record costs beside its arithmetic, in operations
 
 
@@ -70,6 +72,7 @@ class WorkerPool:
         ]
         self._folder = tempfile.TemporaryDirectory(prefix="fedbnn-")
         self._shares: list[list[int]] = []
+        self._busy: set[int] = set()  # workers that have not finished what they were given
 
     def start(self, method: Method[Any, Any], sites: Sequence[Site], seed: int) -> None:
         path = Path(self._folder.name) / "clients.safetensors"
@@ -144,6 +147,16 @@ class WorkerPool:
     def _exchange(self, requests: Mapping[int, list[tuple[dict[str, Any], bytes]]]) -> Iterator[frames.Frame]:
         """Give each worker its requests, one at a time, and yield their result frames as they come."""
         waiting = {worker: list(queue) for worker, queue in requests.items() if queue}
+        self._busy.clear()
+        try:
+            yield from self._answers(waiting)
+        except (UserError, ClientFailure, GeneratorExit):
+            # What the others still have to say would be taken for answers to the next request.
+            for worker in sorted(self._busy):
+                self._silence(worker)
+            raise
+
+    def _answers(self, waiting: dict[int, list[tuple[dict[str, Any], bytes]]]) -> Iterator[frames.Frame]:
         with selectors.DefaultSelector() as selector:
             for worker, queue in waiting.items():
                 selector.register(cast(IO[bytes], self._processes[worker].stdout), selectors.EVENT_READ, worker)
@@ -161,6 +174,7 @@ class WorkerPool:
                         selector.unregister(key.fileobj)
 
     def _give(self, worker: int, request: tuple[dict[str, Any], bytes]) -> None:
+        self._busy.add(worker)
         try:
             frames.write(cast(IO[bytes], self._processes[worker].stdin), *request)
         except BrokenPipeError:
@@ -170,13 +184,22 @@ class WorkerPool:
         frame = frames.read(cast(IO[bytes], self._processes[worker].stdout))
         if frame is None:
             raise self._death(worker)
+        if not frame.header.keys().isdisjoint(_LAST):
+            self._busy.discard(worker)
         if "user_error" in frame.header:
             raise UserError(frame.header["user_error"])
         if "failure" in frame.header:
             raise ClientFailure(frame.header["failure"])
         return frame
 
+    def _silence(self, worker: int) -> None:
+        """Read on to the end of what this worker is doing."""
+        while worker in self._busy:
+            with suppress(UserError, ClientFailure):
+                self._take(worker)
+
     def _death(self, worker: int) -> ClientFailure:
+        self._busy.discard(worker)
         code = self._processes[worker].wait()
         return ClientFailure(
             f"worker process {worker} with clients {self._shares[worker] if self._shares else []} ended with code "
