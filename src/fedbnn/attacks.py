@@ -1,9 +1,9 @@
 """Attacks on clients that promise differential privacy: how a server finds out whether a record is there.
 
 Two worlds differ in one record, the canary. The adversary is the server. It knows everything but the world and the
-noise, has chosen the records (all of one class a, the canary a copy of the first that is said to be of class b), and
-sees the messages that leave the client, nothing else. It asks for one reply more than was planned, which the client
-must refuse, or repeat what it said before.
+noise, has chosen the records (all of them the client's first one, of class a; the canary is one more, said to be of
+class b), and sees the messages that leave the client, nothing else. It asks for one reply more than was planned, which
+the client must refuse, or repeat what it said before.
 
 - dp_moments            It sends heads that are sure of a wrong class for the canary, another class each round, so that
                         the canary's gradient is as long as it can be before it is shortened. In each reply it measures
@@ -91,10 +91,10 @@ def attack_on(method: Exchange[Any], client: Client) -> Attack:
     """The attack that suits the mechanism of this client."""
     client = replace(
         client,
-        train=client.train.take((client.train.y == client.train.y[0]).nonzero()[:_RECORDS, 0]),
+        train=client.train.take(torch.zeros(_RECORDS, dtype=torch.int64)),
         alignment=client.alignment[:_POINTS],
         model=ModelSettings("fedbnn.attacks:BySize"),
-        training=_training(1),
+        training=TrainingSettings(local_epochs=1, warmup_epochs=0, batch_size=_RECORDS + 1),
         fingerprint="",  # these are other records
     )
     match client.privacy.mechanism:
@@ -116,7 +116,7 @@ def _stream(client: Client) -> Stream:
 
 
 def _with_canary(client: Client, factor: float = 1.0) -> Client:
-    """The client with one record more: its first, times a factor, of another class."""
+    """The client with one record more: like the others, times a factor, of another class."""
     x, y = client.train.x, client.train.y
     records = Records(torch.cat([x, x[:1] * factor]), torch.cat([y, (y[:1] + 1) % client.classes]))
     return replace(client, train=records)

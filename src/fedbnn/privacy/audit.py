@@ -9,8 +9,8 @@ Errors are counted in trials, so Clopper and Pearson's upper limits stand for al
 errors may be of any size there: an audit at one (epsilon, delta) has to count events that hardly ever happen, and
 misses noise of half the size.
 
-What one trial shows is a row of numbers, made one by Fisher's linear discriminant. Half of the trials choose the
-discriminant and the thresholds, the other half are counted, so nothing was chosen by looking at what is counted.
+What one trial shows is a row of numbers, made one by Fisher's linear discriminant. A third of the trials choose the
+discriminant and the thresholds and the others are counted, so nothing is chosen by looking at what is counted.
 """
 
 import numpy as np
@@ -50,16 +50,16 @@ def mu_lower_bound(without: Floats, present: Floats, confidence: float) -> float
         raise ValueError(f"there are {len(without)} and {len(present)} trials: at least {LEAST_TRIALS} are needed")
     if not 0 < confidence < 1:
         raise ValueError(f"confidence is {confidence}: must be between 0 and 1, both excluded")
-    half, other_half = len(without) // 2, len(present) // 2
-    weights = discriminant(without[:half], present[:other_half])
-    low, high = float(np.median(without[:half] @ weights)), float(np.median(present[:other_half] @ weights))
-    counted, other_counted = without[half:] @ weights, present[other_half:] @ weights
+    chosen_by = [rows[: len(rows) // 3] for rows in (without, present)]
+    weights = discriminant(*chosen_by)
+    low, high = (float(np.median(rows @ weights)) for rows in chosen_by)
+    scores, other_scores = (rows[len(rows) // 3 :] @ weights for rows in (without, present))
     level = (1 - confidence) / (2 * len(_THRESHOLDS))  # two limits at each threshold, and all of them hold at once
     bounds = [0.0]
     for part in _THRESHOLDS:
         threshold = low + part * (high - low)
-        alpha = upper_limit(int((counted > threshold).sum()), len(counted), level)
-        beta = upper_limit(int((other_counted <= threshold).sum()), len(other_counted), level)
+        alpha = upper_limit(int((scores > threshold).sum()), len(scores), level)
+        beta = upper_limit(int((other_scores <= threshold).sum()), len(other_scores), level)
         if alpha < 1 and beta < 1:
             bounds.append(float(ndtri(1 - alpha) - ndtri(beta)))
     return max(bounds)

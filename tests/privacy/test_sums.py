@@ -1,0 +1,251 @@
+"""Whole-number sums with noise: what truncation, addition, shares and both kinds of noise promise."""
+
+import math
+import os
+import random
+from fractions import Fraction
+
+import mpmath
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy import stats
+
+from fedbnn.privacy import discrete, gaussian_mu
+from fedbnn.privacy.sums import LARGEST, UNIT, charged, check_discrete, whole, with_noise
+
+KINDS = ("continuous", "discrete")
+SIZE = 40_000
+
+numbers = st.floats(-1.5, 1.5) | st.floats(-(2.0**20), 2.0**20) | st.floats(-(2.0**-30), 2.0**-30)
+rows = st.lists(st.lists(numbers, min_size=3, max_size=3), min_size=1, max_size=8)
+
+
+def assert_normal(z):
+    """Independent draws of N(0, 1). The system's randomness cannot be seeded: 6 standard errors, p-values of 1e-8."""
+    z, n = z.double(), len(z)
+    assert abs(z.mean()) < 6 / math.sqrt(n)
+    assert abs(z.square().mean() - 1) < 6 * math.sqrt(2 / n)
+    assert abs((z[1:] * z[:-1]).mean()) < 6 / math.sqrt(n)
+    assert stats.kstest(z.numpy(), "norm").pvalue > 1e-8
+
+
+@pytest.fixture
+def replayed(monkeypatch):
+    """Call it, and the system's randomness starts again from the same place."""
+
+    def restart():
+        source = random.Random(0)
+        monkeypatch.setattr(os, "urandom", source.randbytes)
+        monkeypatch.setattr(discrete.secrets, "randbits", source.getrandbits)
+
+    return restart
+
+
+# Whole numbers
+
+
+@given(rows)
+def test_a_sum_is_that_of_each_number_truncated_in_exact_arithmetic(values):
+    exact = [sum(math.trunc(Fraction(v) * 2**32) for v in column) for column in zip(*values, strict=True)]
+    assert whole(torch.tensor(values, dtype=torch.float64)).tolist() == exact
+
+
+@given(st.lists(numbers, min_size=1, max_size=20))
+def test_truncation_never_lengthens(row):
+    found = whole(torch.tensor([row], dtype=torch.float64)).tolist()
+    assert sum(n * n for n in found) <= sum(Fraction(v) ** 2 for v in row) * 2**64
+
+
+@given(rows, st.randoms(use_true_random=False))
+def test_any_order_and_grouping_gives_the_same_sum(values, order):
+    table = torch.tensor(values, dtype=torch.float64)
+    expected = whole(table)
+    order.shuffle(values)
+    cut = order.randrange(len(values) + 1)
+    shuffled = torch.tensor(values, dtype=torch.float64)
+    assert torch.equal(whole(shuffled[:cut]) + whole(shuffled[cut:]), expected)
+
+
+def test_single_precision_is_widened_before_it_is_divided():
+    table = torch.rand(50, 7, generator=torch.Generator().manual_seed(0))
+    assert torch.equal(whole(table), whole(table.double()))
+
+
+def test_no_rows_sum_to_nothing():
+    assert whole(torch.zeros(0, 4)).tolist() == [0, 0, 0, 0]
+
+
+# Noise
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("sd", [2.0**-20, 0.7, 200.0])
+def test_noise_is_gaussian_of_the_stated_size_and_independent(kind, sd):
+    total = torch.arange(SIZE).view(200, -1) * 2**20
+    found = with_noise(total, sd, kind)
+    assert found.dtype == torch.int64
+    assert found.shape == total.shape
+    assert_normal((found - total).flatten().double() * UNIT / sd)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_shares_of_many_clients_add_up_to_the_whole_noise(kind):
+    """Each of N sends its own sum with the share 1 / N of the variance; anybody adds them."""
+    clients, sd = 5, 1.3
+    totals = torch.randint(-(2**40), 2**40, (clients, SIZE // 2), generator=torch.Generator().manual_seed(0))
+    sent = torch.stack([with_noise(total, sd, kind, share=1 / clients) for total in totals])
+    noise = (sent - totals).double() * UNIT / sd
+    assert_normal(noise.sum(0))
+    for part in noise:
+        assert_normal(part * math.sqrt(clients))
+    correlation = torch.corrcoef(noise) - torch.eye(clients)
+    assert correlation.abs().max() < 6 / math.sqrt(SIZE // 2)
+
+
+@pytest.mark.parametrize("share", [0.0, -0.5, 1.5, math.nan])
+def test_a_share_that_cannot_be(share):
+    with pytest.raises(ValueError, match="share is"):
+        with_noise(torch.zeros(1, dtype=torch.int64), 1.0, "continuous", share)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_noise_does_not_depend_on_what_it_is_added_to(kind, replayed):
+    one = torch.zeros(500, dtype=torch.int64)
+    other = torch.randint(-(2**45), 2**45, (500,), generator=torch.Generator().manual_seed(0))
+    replayed()
+    first = with_noise(one, 2.0, kind)
+    replayed()
+    assert torch.equal(with_noise(other, 2.0, kind) - other, first)
+    assert first.unique().numel() == 500
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_no_seed_repeats_it_and_every_call_draws_afresh(kind):
+    draws = []
+    for _ in range(2):
+        torch.manual_seed(0)
+        np.random.seed(0)  # noqa: NPY002 (the global seed is what must not matter)
+        random.seed(0)
+        draws.append(with_noise(torch.zeros(SIZE // 8, dtype=torch.int64), 1.0, kind))
+    assert (draws[0] == draws[1]).sum() < 3
+    one, other = (draw.double() * UNIT for draw in draws)
+    assert abs((one * other).mean()) < 6 / math.sqrt(len(one))
+
+
+@pytest.mark.parametrize("sd", [2.0**30, 2.0**45, 1e300])
+def test_noise_beyond_all_bounds_is_cut_off_and_tells_nothing_of_the_sum(sd, replayed):
+    """What does not fit into 64 bits must not come out with the sign of the sum."""
+    total = torch.tensor([1, -1]).repeat(50)
+    found = []
+    for sign in (1, -1):
+        replayed()
+        found.append(with_noise(sign * total, sd, "continuous"))
+    assert torch.equal(found[0].sign(), found[1].sign())
+    assert found[0].abs().max() == LARGEST
+    assert 20 < (found[0] > 0).sum() < 80
+
+
+def test_who_knows_how_noise_is_made_cannot_tell_which_sums_are_possible():
+    """Phi^-1 of a uniform number of 53 bits is coarser than the grid in its tails: few whole numbers can come out, and
+    of two sums only one may explain a release. Here the tails begin at 2.3 standard deviations, at the usual noise of
+    some 2^32 units at 5.2. Noise as it should be hits those numbers one time in seven, and more rarely further out.
+    """
+    s = 2.0**48
+    released = with_noise(torch.zeros(200_000, dtype=torch.int64), s * UNIT, "continuous")
+    far = released[released < -3 * s]
+    assert len(far) > 150
+    nearest = (torch.special.ndtr(far.double() / s) * 2**53).round().to(torch.int64)
+    guesses = (nearest.unsqueeze(1) + torch.arange(-4, 5)).double().add(0.5) * 2.0**-53
+    possible = (torch.special.ndtri(guesses) * s).round().to(torch.int64)
+    assert (possible == far.unsqueeze(1)).any(1).double().mean() < 0.4
+
+
+def test_a_released_number_is_never_too_large_to_be_added_a_thousand_times():
+    for total in (2**60, -(2**60)):
+        found = with_noise(torch.full((4,), total), 1.0, "continuous")
+        assert found.tolist() == [LARGEST if total > 0 else -LARGEST] * 4
+    assert 1000 * LARGEST < 2**63
+
+
+# What discrete noise costs more than Gaussian
+
+
+def rounded_and_discrete(s):
+    """Probabilities of the whole numbers under the Gaussian rounded, and under the discrete Gaussian."""
+    reach = int(12 * s) + 12
+    x = np.arange(-reach, reach + 1)
+    tail = stats.norm.sf((np.abs(x) - 0.5) / s) - stats.norm.sf((np.abs(x) + 0.5) / s)
+    weights = np.exp(-(x**2) / (2 * s * s))
+    return tail, weights / weights.sum()
+
+
+@pytest.mark.parametrize("s", [0.7, 1.0, 1.5, 2.0, 3.0, 8.0, 64.0, 1000.0])
+def test_total_variation_of_discrete_and_rounded_noise(s):
+    """At most 1 / (40 s^2), and not much less: E |z^2 - 1| / (48 s^2) = 1 / (49.6 s^2) for large s."""
+    rounded, exact = rounded_and_discrete(s)
+    assert rounded.sum() == pytest.approx(1, abs=1e-13)
+    distance = 0.5 * np.abs(rounded - exact).sum()
+    assert distance <= 1 / (40 * s * s)
+    if s >= 8:
+        assert distance == pytest.approx(4 * stats.norm.pdf(1) / (48 * s * s), rel=0.01)
+
+
+def exact_delta(mu, epsilon):
+    """Balle and Wang 2018, with fifty digits."""
+    with mpmath.workdps(50):
+        mu, epsilon = mpmath.mpf(mu), mpmath.mpf(epsilon)
+        inside, outside = mpmath.ncdf(mu / 2 - epsilon / mu), mpmath.ncdf(-mu / 2 - epsilon / mu)
+        return inside - mpmath.exp(epsilon) * outside
+
+
+def extra_delta(sd, dimensions, epsilon):
+    """(1 + e^epsilon) times the total variation bound of all numbers together."""
+    return (1 + mpmath.exp(epsilon)) * dimensions * mpmath.mpf(UNIT) ** 2 / (40 * mpmath.mpf(sd) ** 2)
+
+
+def least_accepted(dimensions, epsilon, delta):
+    low, high = 2.0**-40, 256.0
+    if check_discrete(high, dimensions, epsilon, delta):
+        return None
+    while high > low * (1 + 1e-6):
+        middle = math.sqrt(low * high)
+        low, high = (middle, high) if check_discrete(middle, dimensions, epsilon, delta) else (low, middle)
+    return high
+
+
+@pytest.mark.parametrize("delta", [1e-12, 1e-9, 1e-7, 1e-5, 1e-3, 1e-2, 0.1, 0.5])
+def test_the_charge_covers_what_discrete_noise_adds_to_delta(delta):
+    """At the smallest noise that is accepted, delta(mu) and the extra are below delta(what is charged)."""
+    accepted = 0
+    for epsilon in (1e-4, 0.01, 0.1, 0.5, 1, 3, 8, 20, 40):
+        for dimensions in (1, 1001, 10**6):
+            sd = least_accepted(dimensions, epsilon, delta)
+            if sd is None:
+                continue
+            accepted += 1
+            mu = gaussian_mu(epsilon, delta)
+            spare = exact_delta(charged(mu, "discrete"), epsilon) - exact_delta(mu, epsilon)
+            extra = extra_delta(sd, dimensions, epsilon)
+            assert extra <= spare
+            assert extra > 0.1 * 1e-6 * delta  # nor is it refused needlessly
+    assert accepted >= 10 or delta > 0.1
+
+
+def test_continuous_noise_is_charged_as_it_is():
+    assert charged(0.3, "continuous") == 0.3
+    assert charged(0.3, "discrete") == 0.3 * (1 + 1e-6)
+
+
+@pytest.mark.parametrize(
+    ("sd", "epsilon", "problem"), [(257.0, 1.0, "cannot be drawn"), (1.0, 40.0, "too far"), (1.0, 5000.0, "too far")]
+)
+def test_discrete_noise_that_cannot_be_accounted_for(sd, epsilon, problem):
+    assert problem in check_discrete(sd, 100, epsilon, 1e-5)
+
+
+def test_the_largest_discrete_noise_can_be_drawn():
+    assert check_discrete(256.0, 1000, 3.0, 1e-5) == ""
+    assert with_noise(torch.zeros(10, dtype=torch.int64), 256.0, "discrete").abs().max() > 0
