@@ -82,6 +82,8 @@ class Federation:
         self.seed = seed
         self.participation = participation
         self.round_number = -1  # the last round that is finished; 0 is the warm-up
+        for site in sites:
+            method.check_client(site.client)
         self.server: State = method.server_init(self.roster)
         self.engine = engine or InProcess()
         self.engine.start(method, sites, seed)

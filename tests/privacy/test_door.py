@@ -129,8 +129,9 @@ def test_a_release_is_the_clipped_sum_with_the_noise_that_was_promised(folder, k
     sd = exact_noise(3.0, 1e-5, 20) * math.hypot(clip, clip / 3)
     noise = []
     for number in range(20):
-        at = 3.0 * torch.randn(101, 10, generator=torch.Generator().manual_seed(number))
+        at = 30.0 * torch.randn(101, 10, generator=torch.Generator().manual_seed(number))
         each = vmap(grad(loss), (None, 0, 0))(at.double(), phi, y).flatten(1)
+        assert each.norm(dim=1).max() > 1.2 * clip
         each = each * (clip / each.norm(dim=1, keepdim=True)).clamp_max(1)
         expected = torch.cat([-each.sum(0), torch.tensor([50 * clip / 3])])
         sent = door.sums(at)

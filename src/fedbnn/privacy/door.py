@@ -124,7 +124,8 @@ class Door:
         noise, plan = self.settings.noise, self.plan
         sd = plan.noise_multiplier * sensitivity
         if noise == "discrete":
-            problem = check_discrete(sd, numbers, self.settings.epsilon, self.settings.delta)
+            together = numbers * plan.releases * plan.multiplicity
+            problem = check_discrete(sd, together, self.settings.epsilon, self.settings.delta)
             if problem:
                 raise UserError(f"privacy.noise = 'discrete': {problem}; use continuous noise")
         inputs = digest_of(question, sd, noise)

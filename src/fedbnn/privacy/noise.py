@@ -1,9 +1,11 @@
 """Gaussian noise for releases, from the operating system's randomness.
 
-    x = sd * Phi^-1(u),   u = (k + 1/2) / 2^53,   k a random whole number of 53 bits
+    x = sd * (0.8 Phi^-1(u) + 0.6 Phi^-1(v)),   u, v = (k + 1/2) / 2^53,   k random whole numbers of 53 bits
 
 A seeded generator would let whoever knows the seed subtract the noise; this noise nobody can repeat, not even who drew
-it. Values lie within 8.3 standard deviations, which changes no probability by more than 2^-53.
+it. In the tails of Phi^-1(u) alone possible values lie far apart, and which of them were possible would tell what they
+were added to; of two such numbers the sums lie dense. Values lie within 11.5 standard deviations, which changes no
+probability by more than 2^-52.
 """
 
 import math
@@ -24,8 +26,8 @@ def gaussian_noise(size: int, sd: float, generator: torch.Generator | None = Non
     if generator is not None:
         kind = torch.float64 if double else torch.float32
         return torch.empty(size, dtype=kind).normal_(generator=generator).mul_(sd)
-    normal: Tensor = torch.special.ndtri(system_uniforms(size))
-    normal.mul_(sd)
+    normal: Tensor = torch.special.ndtri(system_uniforms(2 * size)).view(2, size)
+    normal = normal[0].mul_(0.8 * sd).add_(normal[1], alpha=0.6 * sd)
     return normal if double else normal.float()
 
 

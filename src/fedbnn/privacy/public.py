@@ -8,6 +8,7 @@ from torch import Tensor
 
 from fedbnn.errors import UserError
 from fedbnn.privacy.features import FeatureMap, Kind, fit_features
+from fedbnn.randomness import Stream, repeatable
 
 
 @dataclass(frozen=True)
@@ -55,10 +56,12 @@ _known: dict[str, Public] = {}
 
 
 def _work_out(alignment: Tensor, kind: Kind, dimensions: int, digest: str) -> Public:
-    try:
-        found = fit_features(alignment, kind, dimensions)
-    except ValueError as error:
-        raise UserError(f"privacy.features = '{kind}': {error}") from None
-    phi = found(alignment)
-    values, vectors = torch.linalg.eigh(phi.double().T @ phi.double() / len(phi))
+    # One thread: heads depend on these bits, and another head is another question, which costs.
+    with repeatable(Stream(("public",))):
+        try:
+            found = fit_features(alignment, kind, dimensions)
+        except ValueError as error:
+            raise UserError(f"privacy.features = '{kind}': {error}") from None
+        phi = found(alignment)
+        values, vectors = torch.linalg.eigh(phi.double().T @ phi.double() / len(phi))
     return Public(found, digest, phi, (values.clamp_min(0), vectors))

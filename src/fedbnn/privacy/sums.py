@@ -10,8 +10,9 @@ aggregation): there each of N clients needs only the share 1 / N of the noise's 
 Noise is either Gaussian rounded to the grid, which costs what the Gaussian costs, or the discrete Gaussian. The latter
 differs from the former by at most 1 / (40 s^2) in total variation per number, s = sigma / u. (The rounded density is
 density(x) (1 + (x^2 / s^2 - 1) / (24 s^2) + ...), and E |x^2 / s^2 - 1| < 1.) Over D numbers that adds
-(1 + e^epsilon) D / (40 s^2) to delta; where it stays below a millionth of delta, charging a mu that is larger by a
-millionth covers it, as delta then grows by more than (epsilon / mu)^2 > 1 millionths.
+(1 + e^epsilon) D / (40 s^2) to delta, D the numbers of all releases together. A mu that is larger by a millionth has a
+delta that is larger by a millionth of mu d delta / d mu = mu density(epsilon / mu - mu / 2), density that of the
+standard normal: where that is more, charging the larger mu covers it.
 """
 
 import math
@@ -21,6 +22,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
+from fedbnn.privacy.accountant import gaussian_mu
 from fedbnn.privacy.discrete import discrete_gaussian
 from fedbnn.privacy.noise import gaussian_noise
 
@@ -48,7 +50,8 @@ def with_noise(total: Tensor, sd: float, noise: Noise, share: float = 1.0) -> Te
         variance = Fraction(share) * Fraction(sd / UNIT) ** 2
         drawn = torch.from_numpy(discrete_gaussian(total.numel(), variance))
     else:
-        drawn = gaussian_noise(total.numel(), sd * math.sqrt(share), double=True).div_(UNIT).round_().to(torch.int64)
+        exact = gaussian_noise(total.numel(), sd * math.sqrt(share), double=True).div_(UNIT)
+        drawn = exact.clamp_(-2.0 * LARGEST, 2.0 * LARGEST).round_().to(torch.int64)
     return (total + drawn.view_as(total)).clamp_(-LARGEST, LARGEST)
 
 
@@ -58,10 +61,12 @@ def charged(mu: float, noise: Noise) -> float:
 
 
 def check_discrete(sd: float, numbers: int, epsilon: float, delta: float) -> str:
-    """Why discrete noise of this size cannot be accounted for; empty if it can."""
+    """Why discrete noise of this size on so many numbers cannot be accounted for; empty if it can."""
     if sd > _MOST_SD:
         return f"discrete noise of standard deviation {sd:.3g} cannot be drawn, {_MOST_SD:g} is the most"
     beyond = math.log1p(math.exp(-epsilon)) + epsilon + math.log(numbers / 40) - 2 * math.log(sd / UNIT)
-    if beyond > math.log(MILLIONTH * delta):
+    mu = gaussian_mu(epsilon, delta)
+    density = -0.5 * (epsilon / mu - mu / 2) ** 2 - 0.5 * math.log(2 * math.pi)
+    if beyond > math.log(0.99 * MILLIONTH * mu) + density:
         return f"at epsilon {epsilon:g} discrete noise is too far from Gaussian to be accounted as such"
     return ""
