@@ -40,7 +40,7 @@ experiments: setup
 	$(BIN)/python experiments/digits.py homogeneous
 	$(BIN)/python experiments/ceiling.py
 
-# What privacy costs on MNIST and CIFAR-10, about two hours on two cores; DATA holds mnist.npz and cifar10.npz.
+# What privacy costs on MNIST and CIFAR-10, about three hours on two cores; DATA holds mnist.npz and cifar10.npz.
 DATA ?= ../shared/data
 privacy: setup
 	$(BIN)/python experiments/tune_privacy.py --data $(DATA)

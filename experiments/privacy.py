@@ -167,6 +167,12 @@ def spread(values: list[float]) -> dict[str, float]:
     return {"mean": statistics.mean(values), "sd": statistics.stdev(values) if len(values) > 1 else 0.0}
 
 
+def cell(score: str, value: dict[str, float], seeds: int) -> str:
+    factor, decimals = (100, 1) if "accuracy" in score else (1, 3)
+    spread = f" ± {factor * value['sd']:.{decimals}f}" if seeds > 1 else ""
+    return f"{factor * value['mean']:.{decimals}f}{spread}"
+
+
 def markdown(found: list[dict[str, Any]]) -> str:
     lines = []
     for dataset in dict.fromkeys(row["dataset"] for row in found):
@@ -181,12 +187,7 @@ def markdown(found: list[dict[str, Any]]) -> str:
                 (row for row in found if (row["dataset"], row["arm"]) == (dataset, arm)),
                 key=lambda row: (row["scored"], row["epsilon"] or 0.0),
             ):
-                cells = [
-                    f"{100 * row[name]['mean']:.1f} ± {100 * row[name]['sd']:.1f}"
-                    if "accuracy" in name
-                    else f"{row[name]['mean']:.3f} ± {row[name]['sd']:.3f}"
-                    for name in SCORES
-                ]
+                cells = [cell(name, row[name], len(row["seeds"])) for name in SCORES]
                 spent = "none" if row["epsilon_spent"] is None else f"{row['epsilon_spent']:.2f}"
                 if row["epsilon"] == HARDLY_ANY:
                     spent = "∞"
