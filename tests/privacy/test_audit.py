@@ -25,8 +25,6 @@ from fedbnn.privacy import (
     chain,
     discrete,
     door,
-    gaussian_epsilon,
-    gaussian_mu,
     head,
     ledger,
     plan,
