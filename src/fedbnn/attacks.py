@@ -107,10 +107,6 @@ def attack_on(method: Exchange[Any], client: Client) -> Attack:
     raise UserError("privacy.mechanism = 'none': nothing is promised that could be refuted")
 
 
-def _training(steps: int) -> TrainingSettings:
-    return TrainingSettings(local_epochs=steps, warmup_epochs=steps, batch_size=_RECORDS + 1)
-
-
 def _stream(client: Client) -> Stream:
     return Stream((client.seed, "audit"))
 
@@ -190,7 +186,8 @@ class BySize(nn.Module):
 
 
 def _attack_on_outputs(method: Exchange[Any], client: Client) -> Attack:
-    client = replace(client, training=_training(_STEPS))
+    training = TrainingSettings(local_epochs=_STEPS, warmup_epochs=_STEPS, batch_size=_RECORDS + 1)
+    client = replace(client, training=training)
     present, planned = _with_canary(client, _BLOWN_UP), client.privacy.planned(client.rounds)
     moved = (_outputs(method, present) - _outputs(method, client)).double().flatten()
     moved /= moved.norm().clamp_min(math.ulp(1.0))
