@@ -364,10 +364,11 @@ def test_a_guarantee_says_what_is_on_record(folder):
 
 
 @pytest.mark.parametrize("epsilon", [10.0, 14.0, 17.0, 20.0, 23.0])
-def test_all_releases_of_discrete_noise_together_are_covered_by_what_is_charged(folder, spy, epsilon):
+@pytest.mark.parametrize("holders", [1, 100])
+def test_all_releases_of_discrete_noise_together_are_covered_by_what_is_charged(folder, spy, epsilon, holders):
     """Or refused. Each adds (1 + e^epsilon) D / (40 s^2) to delta, and twenty thousand of them as many times that."""
-    count = 20_000
-    door = a_door(folder, epsilon=epsilon, releases=count, noise="discrete")
+    count = 20_000 // holders
+    door = a_door(folder, epsilon=epsilon, releases=count, multiplicity=holders, noise="discrete")
     try:
         door.sums(ZERO)
     except UserError as error:
@@ -383,9 +384,9 @@ def test_all_releases_of_discrete_noise_together_are_covered_by_what_is_charged(
             return inside - mpmath.exp(epsilon) * outside
 
         s = mpmath.mpf(spy.sds[0]) / mpmath.mpf(UNIT)
-        extra = count * (1 + mpmath.exp(epsilon)) * door.shape.numbers / (40 * s**2)
-        true, taken = (math.sqrt(count) * mu for mu in (door.shape.sensitivity / spy.sds[0], charges(door)[0].mu))
-        assert delta(true) + extra <= delta(taken)
+        extra = 20_000 * (1 + mpmath.exp(epsilon)) * door.shape.numbers / (40 * s**2)
+        true = math.sqrt(20_000) * door.shape.sensitivity / spy.sds[0]
+        assert delta(true) + extra <= delta(math.sqrt(count) * charges(door)[0].mu)
 
 
 # Whose ledger it is
