@@ -77,7 +77,7 @@ class PrivacySettings:
 
     def check_records(self, name: str, records: int) -> None:
         """Refuse a delta with which one of the records could simply be published."""
-        if self.delta >= 1 / records:
+        if records and self.delta >= 1 / records:
             raise UserError(
                 f"privacy.delta = {self.delta}: client '{name}' has {records} records, and a delta of 1 / {records} "
                 "or more protects none of them; choose a smaller one"

@@ -8,8 +8,8 @@ Delta / u, exactly. With floating point neither would hold, and the last bits of
 aggregation): there each of N clients needs only the share 1 / N of the noise's variance.
 
 Noise is either Gaussian rounded to the grid, which costs what the Gaussian costs, or the discrete Gaussian. The latter
-differs from the former by at most 1 / (40 s^2) in total variation per number, s = sigma / u. (The rounded density is
-density(x) (1 + (x^2 / s^2 - 1) / (24 s^2) + ...), and E |x^2 / s^2 - 1| < 1.) Over D numbers that adds
+differs from the former by at most 1 / (40 s^2) in total variation per number, s = sigma / u >= 1. (The rounded density
+is density(x) (1 + (x^2 / s^2 - 1) / (24 s^2) + ...), and E |x^2 / s^2 - 1| < 1.) Over D numbers that adds
 (1 + e^epsilon) D / (40 s^2) to delta, D the numbers of all releases together. A mu that is larger by a millionth has a
 delta that is larger by a millionth of mu d delta / d mu = mu density(epsilon / mu - mu / 2), density that of the
 standard normal: where that is more, charging the larger mu covers it.
