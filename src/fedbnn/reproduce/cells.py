@@ -1,0 +1,134 @@
+"""A cell: one run of the plan, with its whole configuration and the folder that holds it.
+
+The folder's name ends in a hash of every setting that is not at its default. So equal configurations of different
+studies are one run, and a setting that a later version adds does not make finished runs unknown. A finished run is
+taken only if its own config.json agrees.
+"""
+
+import hashlib
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from fedbnn.config import Config, load_config
+from fedbnn.errors import UserError
+from fedbnn.reproduce.plan import Column, Cost, Curve, Plan, Reliability, Row, Table
+from fedbnn.runs import differences, read_json
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One run."""
+
+    data: str
+    size: str
+    row: str
+    config: Config
+    folder: Path
+
+    @property
+    def title(self) -> str:
+        return f"{self.row} on {self.data}{f' {self.size}' if self.size else ''}, seed {self.config.seed}"
+
+    @property
+    def started(self) -> bool:
+        return (self.folder / "config.json").exists()
+
+    def result(self) -> dict[str, Any] | None:
+        """What the run found, or None while it is not finished."""
+        if not (self.folder / "result.json").exists():
+            return None
+        before, now = read_json(self.folder / "config.json"), self.config.to_json()
+        if changed := differences(*_common(before, now)):
+            raise UserError(
+                f"{self.folder} holds a run with another configuration ({changed}): a default has changed; delete it "
+                "to run it again"
+            )
+        found: dict[str, Any] = read_json(self.folder / "result.json")
+        return found
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One row at one place of a study, over its seeds."""
+
+    place: Mapping[str, Any]  # where it belongs: its column, its line and x, or its panel
+    row: str
+    column: Column
+    cells: Sequence[Cell]
+
+
+def expand(plan: Plan, study: str, runs: Path, changes: Sequence[str] = ()) -> list[Entry]:
+    """Every cell of a study, by its place; raises a UserError for the first configuration that does not parse."""
+    found = plan.contents.studies[study]
+    entries = []
+    for place, row, column, more in _places(plan, study):
+        overrides = [*found.set, *column.set, *more, *changes]
+        cells = [
+            cell(plan, runs, column, row, seed, overrides, f"studies.{study}")
+            for seed in column.seeds or plan.contents.seeds
+        ]
+        entries.append(Entry(place, row, column, cells))
+    return entries
+
+
+def _places(plan: Plan, study: str) -> Iterator[tuple[dict[str, Any], str, Column, list[str]]]:
+    match plan.contents.studies[study]:
+        case Table(rows=rows, columns=columns):
+            for row in rows:
+                yield from (({"column": at}, row, column, []) for at, column in enumerate(columns))
+        case Cost(rows=rows, column=column):
+            yield from (({}, row, column, []) for row in rows)
+        case Reliability(panels=panels):
+            yield from (({"panel": at}, panel.row, panel, []) for at, panel in enumerate(panels))
+        case Curve(lines=lines, column=column):
+            for at, line in enumerate(lines):
+                for point in line.points:
+                    yield {"line": at, "x": point.x}, line.row, column, [*line.set, *point.set]
+                if not line.points:
+                    yield {"line": at, "x": None}, line.row, column, line.set
+
+
+def cell(
+    plan: Plan, runs: Path, column: Column, row_name: str, seed: int, overrides: Sequence[str], where: str
+) -> Cell:
+    """The run of one row on one federation with one seed."""
+    row: Row = plan.contents.rows[row_name]
+    size = plan.contents.sizes[column.size].changes(column.data) if column.size else []
+    everything = [*size, *row.changes(column.data), *overrides, f'method="{row.method}"', f"seed={seed}"]
+    try:
+        config = load_config(plan.data[column.data], everything)
+    except UserError as error:
+        raise UserError(f"{plan.folder / 'plan.toml'}: {where}, row {row_name} on {column.data}: {error}") from None
+    name = f"{column.data}-{row.method}-seed{seed}-{identity(config)}"
+    return Cell(column.data, column.size, row_name, config, runs / name)
+
+
+def identity(config: Config) -> str:
+    """Eight hexadecimal digits that differ between configurations of different results."""
+    plain = Config().with_method(config.method).to_json()
+    text = json.dumps({"method": config.method, **_beyond(config.to_json(), plain)}, sort_keys=True)
+    return hashlib.sha256(text.encode()).hexdigest()[:8]
+
+
+def _beyond(value: Mapping[str, Any], default: Mapping[str, Any]) -> dict[str, Any]:
+    """What of a nested object differs from its default."""
+    result: dict[str, Any] = {}
+    for key, inner in value.items():
+        usual = default.get(key)
+        if isinstance(inner, Mapping) and isinstance(usual, Mapping):
+            if nested := _beyond(inner, usual):
+                result[key] = nested
+        elif key not in default or inner != usual:
+            result[key] = inner
+    return result
+
+
+def _common(before: Any, now: Any) -> tuple[Any, Any]:
+    """Both objects without keys that only one of them has."""
+    if isinstance(before, Mapping) and isinstance(now, Mapping):
+        pairs = {key: _common(before[key], now[key]) for key in before if key in now}
+        return {key: pair[0] for key, pair in pairs.items()}, {key: pair[1] for key, pair in pairs.items()}
+    return before, now

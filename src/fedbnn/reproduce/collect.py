@@ -1,0 +1,96 @@
+"""A study as JSON: what was planned, and what finished runs found. Tables, figures and pages are made from it alone."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from fedbnn.evaluation import SCORES
+from fedbnn.reproduce import published
+from fedbnn.reproduce.cells import Cell, Entry, identity
+from fedbnn.reproduce.plan import DETECTION, Plan, Row, Table
+from fedbnn.results import POOLED, mean
+
+FORMAT = 1
+COPIED = (
+    "fedbnn_version",
+    "rounds",
+    "clients",
+    "alignment_points",
+    "split",
+    "scored",
+    "variants",
+    "epsilon_spent",
+    "delta",
+    "privacy_unit",
+    "bytes_up_per_client_round",
+    "bytes_down_per_client_round",
+    "seconds",
+)
+
+
+def collect(plan: Plan, name: str, entries: Sequence[Entry], changes: Sequence[str]) -> dict[str, Any]:
+    """The contents of NAME.json."""
+    study = plan.contents.studies[name]
+    settings = study.model_dump(exclude={"set"})
+    return {
+        "format": FORMAT,
+        "study": name,
+        "scale": plan.name,
+        **settings,
+        "changed": list(changes),
+        "row_titles": {one: row.title for one, row in plan.contents.rows.items() if any(e.row == one for e in entries)},
+        "entries": [_entry(entry, plan.contents.rows[entry.row], study) for entry in entries],
+    }
+
+
+def _entry(entry: Entry, row: Row, study: object) -> dict[str, Any]:
+    found: dict[str, Any] = {
+        **entry.place,
+        "row": entry.row,
+        "method": row.method,
+        "data": entry.column.data,
+        "size": entry.column.size,
+        "seeds": [cell.config.seed for cell in entry.cells],
+        "runs": [summary for cell in entry.cells if (summary := _run(cell, bins=not isinstance(study, Table)))],
+    }
+    place = (entry.column.data, entry.column.size)
+    if row.published and place in (cells := published.TABLE1[row.published]):
+        found["published"] = {"row": row.published, "mean": cells[place][0], "spread": cells[place][1]}
+    return found
+
+
+def _run(cell: Cell, *, bins: bool) -> dict[str, Any] | None:
+    """What a study keeps of one finished run; the reliability bins only where a diagram may be drawn."""
+    result = cell.result()
+    if result is None:
+        return None
+    return {
+        "seed": cell.config.seed,
+        "run": cell.folder.name,
+        "hash": identity(cell.config),
+        **{key: result[key] for key in COPIED if key in result},
+        **{key: result[key] for key in DETECTION if key in result},
+        "models": by_model(result["per_client"]),
+        **({"reliability": result["reliability"]} if bins else {}),
+    }
+
+
+def by_model(clients: Mapping[str, Sequence[Any]]) -> dict[str, dict[str, float]]:
+    """For each architecture: how many clients, and the means of their weights, records, seconds and headline scores.
+
+    ECE and MCE are left out: of single clients they say little, and their mean is not that of the pooled predictions.
+    """
+    groups: dict[str, list[int]] = {}
+    for at, model in enumerate(clients["model"]):
+        groups.setdefault(model, []).append(at)
+    names = [name for name in SCORES if name not in POOLED] + ["weights", "records", "seconds"]
+    return {
+        model: {"clients": len(of)} | {name: mean([clients[name][at] for at in of]) for name in names}
+        for model, of in groups.items()
+    }
+
+
+def over_models(models: Mapping[str, Mapping[str, float]], names: Iterable[str], score: str) -> float | None:
+    """The mean of a score over the clients of some architectures; None where there are none."""
+    chosen = [models[name] for name in names if name in models]
+    clients = sum(model["clients"] for model in chosen)
+    return sum(model["clients"] * model[score] for model in chosen) / clients if clients else None

@@ -1,0 +1,249 @@
+"""Runs the cells of some studies, one after the other, and writes tables and figures anew after each of them.
+
+A finished cell is never run again, and one that was stopped goes on where it was. A cell that fails is told of, and the
+others go on.
+"""
+
+import json
+import shutil
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+
+from fedbnn import experiment
+from fedbnn.config import Config, EngineSettings
+from fedbnn.data.nearest import did_you_mean
+from fedbnn.engines import ClientFailure, Engine
+from fedbnn.errors import UserError
+from fedbnn.reproduce.cells import Cell, Entry, expand
+from fedbnn.reproduce.plan import Plan, columns, row_names
+from fedbnn.reproduce.write import make_folder, write_page, write_study
+
+ALL = "all"
+
+
+@dataclass(frozen=True)
+class Selection:
+    """Which cells to run; an empty list means all of them."""
+
+    rows: Sequence[str] = ()
+    data: Sequence[str] = ()
+    sizes: Sequence[str] = ()
+    seeds: Sequence[int] = ()
+
+    def takes(self, cell: Cell) -> bool:
+        rows, data, sizes, seeds = self.rows, self.data, self.sizes, self.seeds
+        return (
+            (not rows or cell.row in rows or cell.config.method in rows)
+            and (not data or cell.data in data)
+            and (not sizes or cell.size in sizes)
+            and (not seeds or cell.config.seed in seeds)
+        )
+
+
+@dataclass(frozen=True)
+class Work:
+    """Some studies of a plan, every configuration parsed."""
+
+    plan: Plan
+    entries: dict[str, list[Entry]]
+    cells: list[Cell]  # to be run, each once, the most telling first
+    changes: Sequence[str] = ()
+
+    def write(self, out: Path) -> Path:
+        """Tables, figures and pages of what is finished."""
+        for name, entries in self.entries.items():
+            write_study(out, self.plan, name, entries, self.changes)
+        return write_page(out, self.plan)
+
+
+def choose(plan: Plan, names: Sequence[str]) -> list[str]:
+    """Studies by name, in the plan's order; `all` is every one."""
+    known = list(plan.contents.studies)
+    for name in names:
+        _check("study", name, [*known, ALL])
+    return [name for name in known if ALL in names or name in names]
+
+
+def prepare(
+    plan: Plan, studies: Sequence[str], runs: Path, selection: Selection | None = None, changes: Sequence[str] = ()
+) -> Work:
+    """Expand the studies into cells, those that the selection takes in order of priority.
+
+    First every row of every study with its first seed, then the second seeds, and so on: work that is stopped early
+    has a number for every method.
+    """
+    selection = selection or Selection()
+    _check_selection(plan, studies, selection)
+    entries = {name: expand(plan, name, runs, changes) for name in studies}
+    ordered = sorted(
+        (
+            (turn, at, number, cell)
+            for at, of in enumerate(entries.values())
+            for number, entry in enumerate(_by_column(of))
+            for turn, cell in enumerate(entry.cells)
+            if selection.takes(cell)
+        ),
+        key=lambda one: one[:3],
+    )
+    once = {cell.folder: cell for *_, cell in reversed(ordered)}
+    cells = [cell for *_, cell in ordered if once[cell.folder] is cell]
+    return Work(plan, entries, cells, changes)
+
+
+def _by_column(entries: Sequence[Entry]) -> list[Entry]:
+    """All rows of the first column or point before those of the next."""
+    return sorted(entries, key=lambda entry: entry.place.get("column", 0))
+
+
+def check(work: Work) -> None:
+    """Deal the data of every unfinished cell, once for each federation, and ask its method whether it can run.
+
+    Raises:
+        UserError: data is missing or too small, or a method refuses the federation.
+    """
+    groups: dict[str, list[Cell]] = {}
+    for cell in work.cells:
+        if cell.result() is None:
+            groups.setdefault(_federation(cell.config), []).append(cell)
+    for cells in groups.values():
+        first = cells[0]
+        try:
+            prepared = experiment.Prepared.of(first.config, [])
+            for cell in cells:
+                prepared.check(cell.config.chosen())
+        except UserError as error:
+            raise UserError(
+                f"{first.title}: {error} (nothing was run; --datasets, --methods and --sizes leave cells out)"
+            ) from None
+
+
+def _federation(config: Config) -> str:
+    """Everything but the method and the seed."""
+    found = replace(config, seed=0).to_json()
+    del found["method"], found["methods"]
+    return json.dumps(found, sort_keys=True)
+
+
+@dataclass
+class Clock:
+    """How long cells take, learned from those that are finished."""
+
+    seconds: dict[tuple[str, ...], list[float]] = field(default_factory=dict)
+
+    def learn(self, cell: Cell, seconds: float) -> None:
+        for key in self._keys(cell):
+            self.seconds.setdefault(key, []).append(seconds)
+
+    def estimate(self, cell: Cell) -> float | None:
+        """Mean of the cells most like this one: same data, size and method; same data and method; any."""
+        for key in self._keys(cell):
+            if known := self.seconds.get(key):
+                return sum(known) / len(known)
+        return None
+
+    def left(self, cells: Sequence[Cell]) -> float | None:
+        estimates = [self.estimate(cell) for cell in cells]
+        known = [one for one in estimates if one is not None]
+        return sum(known) if len(known) == len(estimates) else None
+
+    @staticmethod
+    def _keys(cell: Cell) -> list[tuple[str, ...]]:
+        return [(cell.data, cell.config.method, cell.size), (cell.data, cell.config.method), ()]
+
+
+class Watcher(experiment.Observer):
+    """Hears of cells as well as of what goes on inside them. This one says nothing."""
+
+    def work_started(self, cells: int, done: int) -> None:
+        """So many cells in all, so many of them finished already."""
+
+    def cell_started(self, cell: Cell, left: float | None) -> None:
+        """A cell begins; about so many seconds are left for all, if that can be told."""
+
+    def cell_finished(self, cell: Cell, problem: str = "") -> None:
+        """A cell is done, or has failed with this problem."""
+
+
+def run(work: Work, out: Path, watcher: Watcher | None = None) -> list[str]:
+    """Run what is not finished; the problems of the cells that failed."""
+    watcher = watcher or Watcher()
+    check(work)
+    make_folder(out)
+    clock, waiting = Clock(), []
+    for cell in work.cells:
+        if (result := cell.result()) is None:
+            waiting.append(cell)
+        else:
+            clock.learn(cell, result["seconds"])
+    work.write(out)
+    watcher.work_started(len(work.cells), len(work.cells) - len(waiting))
+    problems: list[str] = []
+    with _Engines() as engines:
+        for at, cell in enumerate(waiting):
+            watcher.cell_started(cell, clock.left(waiting[at:]))
+            problem = ""
+            try:
+                engine = engines.of(cell.config.engine)
+                result = experiment.run(cell.config, cell.folder, resume=True, observer=watcher, engine=engine)
+                clock.learn(cell, result["seconds"])
+                _forget_states(cell.folder)
+            except (UserError, ClientFailure) as error:
+                problem = f"{cell.title}: {error}"
+                problems.append(problem)
+                engines.close()  # a worker may be gone
+            work.write(out)
+            watcher.cell_finished(cell, problem)
+    return problems
+
+
+def _forget_states(folder: Path) -> None:
+    """The checkpoints of a finished run: those of hundreds would fill a disk, and nothing reads them."""
+    for checkpoint in (folder / "checkpoint").glob("round-*"):
+        shutil.rmtree(checkpoint)
+
+
+class _Engines:
+    """One engine at a time, kept for as long as cells want the same one."""
+
+    def __init__(self) -> None:
+        self.settings: EngineSettings | None = None
+        self.engine: Engine | None = None
+
+    def __enter__(self) -> "_Engines":
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
+    def of(self, settings: EngineSettings) -> Engine:
+        if self.engine is None or self.settings is None or asdict(self.settings) != asdict(settings):
+            self.close()
+            self.engine, self.settings = experiment.make_engine(settings), settings
+        return self.engine
+
+    def close(self) -> None:
+        if self.engine is not None:
+            self.engine.close()
+        self.engine = None
+
+
+def _check_selection(plan: Plan, studies: Sequence[str], selection: Selection) -> None:
+    found = [plan.contents.studies[name] for name in studies]
+    rows = list(dict.fromkeys(row for study in found for row in row_names(study)))
+    methods = [plan.contents.rows[row].method for row in rows]
+    places = [column for study in found for column in columns(study)]
+    seeds = {seed for column in places for seed in column.seeds or plan.contents.seeds}
+    for option, wanted, known in (
+        ("--methods", selection.rows, [*rows, *methods]),
+        ("--datasets", selection.data, [column.data for column in places]),
+        ("--sizes", selection.sizes, [column.size for column in places if column.size]),
+        ("--seeds", [str(seed) for seed in selection.seeds], [str(seed) for seed in sorted(seeds)]),
+    ):
+        for name in wanted:
+            _check(option, name, list(dict.fromkeys(known)))
+
+
+def _check(what: str, name: str, known: Sequence[str]) -> None:
+    if name not in known:
+        raise UserError(f"{what} {name!r} is not in the plan{did_you_mean(name, known)} (there are {', '.join(known)})")

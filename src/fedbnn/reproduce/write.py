@@ -1,0 +1,45 @@
+"""Results on disk: each study as JSON, Markdown and SVG, and all of them as one page. Every file is replaced whole."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from fedbnn.errors import UserError
+from fedbnn.reproduce import markdown
+from fedbnn.reproduce.blocks import Figure
+from fedbnn.reproduce.cells import Entry
+from fedbnn.reproduce.collect import FORMAT, collect
+from fedbnn.reproduce.plan import Plan
+from fedbnn.reproduce.sections import section
+from fedbnn.runs import read_json, write_atomically, write_json
+
+
+def make_folder(out: Path) -> None:
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UserError(f"{out} cannot be made: {error.strerror}; choose another --out") from None
+
+
+def write_study(out: Path, plan: Plan, name: str, entries: Sequence[Entry], changes: Sequence[str]) -> None:
+    """NAME.json, and from it alone NAME.md and its figures."""
+    path = out / f"{name}.json"
+    write_json(path, collect(plan, name, entries, changes))
+    found = section(read_json(path))
+    for block in found.blocks:
+        if isinstance(block, Figure):
+            write_atomically(out / f"{block.name}.svg", str(block.chart))
+    write_atomically(out / f"{name}.md", markdown.section(found, level=1))
+
+
+def write_page(out: Path, plan: Plan) -> Path:
+    """README.md and index.html, of all studies of the plan that were ever written to this folder."""
+    sections = [section(study) for study in _written(out, plan)]
+    title, about = plan.contents.title, plan.contents.about
+    write_atomically(out / "README.md", markdown.page(title, about, sections))
+    return out / "README.md"
+
+
+def _written(out: Path, plan: Plan) -> list[dict[str, Any]]:
+    studies = [read_json(path) for name in plan.contents.studies if (path := out / f"{name}.json").exists()]
+    return [study for study in studies if study.get("format") == FORMAT]
