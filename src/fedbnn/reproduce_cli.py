@@ -64,7 +64,7 @@ def reproduce(
     else:
         with CellProgress(error_console) as progress:
             problems = driver.run(work, folder, progress)
-    out_console.print(f"Results: {escape(str((folder / 'README.md').resolve()))}", soft_wrap=True, highlight=False)
+    out_console.print(f"Results: {escape(str((folder / 'index.html').resolve()))}", soft_wrap=True, highlight=False)
     if problems:
         error_console.print(f"{len(problems)} of {len(work.cells)} cells failed", style="red")
         raise typer.Exit(1)

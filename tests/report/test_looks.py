@@ -13,7 +13,7 @@ from fedbnn.report.series import COLOURS, Series
 from tests.report.reader import chart, of_class
 from tests.report.samples import TWELVE, write_comparison
 
-STYLE = (Path(fedbnn.report.__file__).parent / "page.css").read_text("utf-8")
+STYLE = (Path(fedbnn.report.__file__).parent / "chart.css").read_text("utf-8")
 SCHEMES = dict(
     zip(("light", "dark"), re.split(r"@media screen and \(prefers-color-scheme: dark\)", STYLE), strict=True)
 )

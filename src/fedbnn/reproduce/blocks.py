@@ -40,7 +40,6 @@ class Figure:
     name: str
     caption: str
     chart: Markup
-    legend: list[tuple[str, Markup]] = field(default_factory=list)
 
 
 @dataclass(frozen=True)

@@ -1,12 +1,16 @@
 """A study as JSON: what was planned, and what finished runs found. Tables, figures and pages are made from it alone."""
 
 from collections.abc import Iterable, Mapping, Sequence
+from functools import cache
 from typing import Any
 
+import torch
+
 from fedbnn.evaluation import SCORES
+from fedbnn.models import ModelSettings, build
 from fedbnn.reproduce import published
 from fedbnn.reproduce.cells import Cell, Entry, identity
-from fedbnn.reproduce.plan import DETECTION, Plan, Row, Table
+from fedbnn.reproduce.plan import DETECTION, Cost, Plan, Reliability, Row
 from fedbnn.results import POOLED, mean
 
 FORMAT = 1
@@ -39,6 +43,7 @@ def collect(plan: Plan, name: str, entries: Sequence[Entry], changes: Sequence[s
         "changed": list(changes),
         "row_titles": {one: row.title for one, row in plan.contents.rows.items() if any(e.row == one for e in entries)},
         "entries": [_entry(entry, plan.contents.rows[entry.row], study) for entry in entries],
+        **({"paper_sizes": paper_sizes()} if isinstance(study, Cost) else {}),
     }
 
 
@@ -50,11 +55,14 @@ def _entry(entry: Entry, row: Row, study: object) -> dict[str, Any]:
         "data": entry.column.data,
         "size": entry.column.size,
         "seeds": [cell.config.seed for cell in entry.cells],
-        "runs": [summary for cell in entry.cells if (summary := _run(cell, bins=not isinstance(study, Table)))],
+        "runs": [summary for cell in entry.cells if (summary := _run(cell, bins=isinstance(study, Reliability)))],
     }
     place = (entry.column.data, entry.column.size)
     if row.published and place in (cells := published.TABLE1[row.published]):
         found["published"] = {"row": row.published, "mean": cells[place][0], "spread": cells[place][1]}
+    if isinstance(study, Reliability) and row.method == "fedbnn" and entry.column.data in published.CALIBRATION:
+        ece, mce = published.CALIBRATION[entry.column.data]
+        found["published"] = {"ece": ece, "mce": mce}
     return found
 
 
@@ -94,3 +102,23 @@ def over_models(models: Mapping[str, Mapping[str, float]], names: Iterable[str],
     chosen = [models[name] for name in names if name in models]
     clients = sum(model["clients"] for model in chosen)
     return sum(model["clients"] * model[score] for model in chosen) / clients if clients else None
+
+
+@cache
+def paper_sizes() -> list[dict[str, Any]]:
+    """What one message weighs at the paper's scale: outputs, points x classes x 4 bytes, or weights x 4 bytes."""
+    found = []
+    for data, (shape, classes) in published.SHAPES.items():
+        with torch.device("meta"):
+            weights = sum(one.numel() for one in build(ModelSettings("vgg9"), shape, classes).parameters())
+        found.append(
+            {
+                "data": data,
+                "points": published.ALIGNMENT,
+                "classes": classes,
+                "output_bytes": 4 * published.ALIGNMENT * classes,
+                "weights": weights,
+                "weight_bytes": 4 * weights,
+            }
+        )
+    return found

@@ -24,7 +24,10 @@ ALL = "all"
 
 @dataclass(frozen=True)
 class Selection:
-    """Which cells to run; an empty list means all of them."""
+    """Which cells to run; an empty list means all of them.
+
+    `rows` may name methods too, which stand for all their rows; a name that is both stands for the row alone.
+    """
 
     rows: Sequence[str] = ()
     data: Sequence[str] = ()
@@ -34,7 +37,7 @@ class Selection:
     def takes(self, cell: Cell) -> bool:
         rows, data, sizes, seeds = self.rows, self.data, self.sizes, self.seeds
         return (
-            (not rows or cell.row in rows or cell.config.method in rows)
+            (not rows or cell.row in rows)
             and (not data or cell.data in data)
             and (not sizes or cell.size in sizes)
             and (not seeds or cell.config.seed in seeds)
@@ -75,6 +78,11 @@ def prepare(
     """
     selection = selection or Selection()
     _check_selection(plan, studies, selection)
+    rows = plan.contents.rows
+    meant = [
+        one for name in selection.rows for one in rows if one == name or (name not in rows and rows[one].method == name)
+    ]
+    selection = replace(selection, rows=meant)
     entries = {name: expand(plan, name, runs, changes) for name in studies}
     ordered = sorted(
         (

@@ -55,7 +55,7 @@ def _grid(study: Json, caption: str, heads: list[str], places: Sequence[tuple[in
     for number, (row, variant, cells, first) in enumerate(drafts):
         title = study["row_titles"][row]
         own = [
-            Number(_text(entry, values, KINDS[score]), best=bool(values) and best[at] == _rounded(values))
+            Number(cell_text(entry, values, KINDS[score]), best=bool(values) and best[at] == _rounded(values))
             for at, ((entry, values), (_, score)) in enumerate(zip(cells, places, strict=True))
         ]
         lines.append(Line(_label(title, variant), own, first=first))
@@ -78,7 +78,8 @@ def _label(title: str, variant: str) -> str:
     return title if variant in ("", "personal") else f"{title}, {NAMES.get(variant, variant)}"
 
 
-def _text(entry: Json, values: Sequence[float], score: Score) -> str:
+def cell_text(entry: Json, values: Sequence[float], score: Score) -> str:
+    """A score of one entry; how many seeds are done, where that is not all of them."""
     if not entry["runs"]:
         return NOT_RUN
     text = score.show(values)
@@ -98,10 +99,10 @@ def _rounded(values: Sequence[float]) -> float:
 
 
 def _best(column: Sequence[Sequence[float]], score: Score) -> float | None:
-    """The best mean as it is shown, so that rows which look equal are marked alike; None where there is no contest."""
-    means = [_rounded(values) for values in column if values]
-    if len(means) < 2:
+    """The best mean as it is shown, so that rows which look equal are marked alike; None until every row has run."""
+    if len(column) < 2 or not all(column):
         return None
+    means = [_rounded(values) for values in column]
     return max(means) if score.higher else min(means)
 
 

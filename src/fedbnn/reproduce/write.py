@@ -5,9 +5,10 @@ from pathlib import Path
 from typing import Any
 
 from fedbnn.errors import UserError
-from fedbnn.reproduce import markdown
+from fedbnn.reproduce import markdown, page
 from fedbnn.reproduce.blocks import Figure
 from fedbnn.reproduce.cells import Entry
+from fedbnn.reproduce.charts import alone
 from fedbnn.reproduce.collect import FORMAT, collect
 from fedbnn.reproduce.plan import Plan
 from fedbnn.reproduce.sections import section
@@ -28,7 +29,7 @@ def write_study(out: Path, plan: Plan, name: str, entries: Sequence[Entry], chan
     found = section(read_json(path))
     for block in found.blocks:
         if isinstance(block, Figure):
-            write_atomically(out / f"{block.name}.svg", str(block.chart))
+            write_atomically(out / f"{block.name}.svg", alone(block.chart))
     write_atomically(out / f"{name}.md", markdown.section(found, level=1))
 
 
@@ -37,7 +38,8 @@ def write_page(out: Path, plan: Plan) -> Path:
     sections = [section(study) for study in _written(out, plan)]
     title, about = plan.contents.title, plan.contents.about
     write_atomically(out / "README.md", markdown.page(title, about, sections))
-    return out / "README.md"
+    write_atomically(out / "index.html", page.render(title, about, sections))
+    return out / "index.html"
 
 
 def _written(out: Path, plan: Plan) -> list[dict[str, Any]]:

@@ -1,0 +1,64 @@
+import json
+
+import pytest
+
+from fedbnn.config import Config, load_config
+from fedbnn.errors import UserError
+from fedbnn.reproduce import cells, driver
+from fedbnn.reproduce.cells import expand, identity
+
+
+def test_equal_configurations_of_different_studies_are_one_run(plan, tmp_path):
+    table, curve = expand(plan, "table1", tmp_path), expand(plan, "figure2a", tmp_path)
+    [from_table] = [e.cells[0] for e in table if e.row == "fedbnn" and e.place["column"] == 0]
+    [from_curve] = [e.cells[0] for e in curve if e.place == {"line": 0, "x": 0.0}]
+    assert from_table.folder == from_curve.folder
+    work = driver.prepare(plan, driver.choose(plan, ["all"]), tmp_path)
+    folders = [cell.folder for cell in work.cells]
+    assert len(folders) == len(set(folders))
+    # 3 rows x (2 + 1 seeds), and in the figure only the mixed federation is new
+    assert len(folders) == 10
+
+
+@pytest.mark.parametrize(
+    "change",
+    ["seed=1", "rounds=2", 'method="fedmd"', "methods.fedbnn.gamma=0.5", "data.alignment=30", 'models=[{name="mlp"}]'],
+)
+def test_whatever_changes_a_result_changes_the_identity(change):
+    assert identity(load_config(None, [change])) != identity(Config())
+
+
+@pytest.mark.parametrize("change", ["engine.workers=3", "methods.fedmd.gamma=0.5", "rounds=12"])
+def test_what_changes_no_result_keeps_it(change):
+    assert identity(load_config(None, [change])) == identity(Config())
+
+
+def test_a_new_setting_at_its_default_keeps_finished_runs(monkeypatch):
+    config = load_config(None, ["rounds=2"])
+    before, honest = identity(config), Config.to_json
+
+    def grown(self):
+        found = honest(self)
+        found["data"]["novel"] = 7
+        return found
+
+    monkeypatch.setattr(Config, "to_json", grown)
+    assert identity(config) == before
+
+
+def test_a_run_whose_settings_are_no_longer_the_same_is_refused(plan, tmp_path):
+    cell = expand(plan, "table1", tmp_path / "runs")[0].cells[0]
+    cell.folder.mkdir(parents=True)
+    config = cell.config.to_json()
+    config["methods"]["fedavg"]["learning_rate"] = 0.5
+    (cell.folder / "config.json").write_text(json.dumps(config))
+    assert cell.result() is None
+    (cell.folder / "result.json").write_text('{"seconds": 1}')
+    with pytest.raises(UserError, match=r"methods.fedavg.learning_rate was 0.5, is .*delete it"):
+        cell.result()
+
+
+def test_only_what_both_know_is_compared():
+    old, new = {"a": 1, "b": {"c": 2, "gone": 3}}, {"a": 1, "b": {"c": 2, "new": 4}, "also": 5}
+    one, other = cells._common(old, new)
+    assert one == other == {"a": 1, "b": {"c": 2}}

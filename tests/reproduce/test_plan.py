@@ -1,0 +1,113 @@
+import re
+from pathlib import Path
+
+import pytest
+
+from fedbnn.config import EvaluationSettings, fields_of
+from fedbnn.data import DataSettings
+from fedbnn.errors import UserError
+from fedbnn.reproduce import plan as plans
+from fedbnn.reproduce.cells import expand
+from fedbnn.reproduce.plan import find, load, scales
+from tests.reproduce.conftest import PLAN, write_plan
+
+KNOWN = {"alignment_source": DataSettings, "foreign": EvaluationSettings}
+
+
+@pytest.mark.parametrize("scale", ["cpu", "paper", "quick"])
+def test_every_cell_of_a_plan_that_ships_has_a_valid_configuration(scale):
+    plan = load(find(scale))
+    for name, study in plan.contents.studies.items():
+        needs = [field for field, table in KNOWN.items() if field in str(study) and field not in fields_of(table)]
+        if not needs:
+            entries = expand(plan, name, Path("runs"))
+            assert entries, name
+            assert all(entry.cells for entry in entries), name
+
+
+def test_the_paper_s_settings_are_those_of_the_paper():
+    plan = load(find("paper"))
+    entries = expand(plan, "table1", Path("runs"))
+    assert {entry.column.data for entry in entries} == {"mnist", "cifar10", "cifar100"}
+    for entry in entries:
+        config = entry.cells[0].config
+        assert (config.rounds, config.training.local_epochs, config.training.warmup_epochs) == (100, 20, 50)
+        assert (config.partition.clients, config.data.alignment, config.training.batch_size) == (20, 2000, 128)
+        assert config.partition.classes_per_client == (20 if entry.column.data == "cifar100" else 5)
+        if entry.column.size != "full":
+            assert config.partition.records_per_class == {"small": 50, "medium": 100}[entry.column.size]
+        if config.method == "fedbnn":
+            ours = config.methods.fedbnn
+            assert (ours.gamma, ours.prior_learning_rate, ours.prior_steps) == (0.7, 1e-4, 100)
+            assert ours.learning_rate == 1e-3
+        if entry.row.startswith("fedbnn_hetero"):
+            shares = {model.name: model.share for model in config.models}
+            assert shares == {"vgg9": 0.7, "cnn2": 0.15, "cnn3": 0.15}
+
+
+def test_a_scale_is_found_in_the_package_before_the_source_tree(tmp_path, monkeypatch):
+    assert set(scales()) >= {"cpu", "paper", "quick"}
+    write_plan(tmp_path / "cpu")
+    monkeypatch.setattr(plans, "SHIPPED", tmp_path)
+    assert find("cpu") == tmp_path / "cpu"
+    assert find(str(tmp_path / "cpu")) == tmp_path / "cpu"
+    with pytest.raises(UserError, match=r"--scale papr.*did you mean 'paper'.*cpu, paper, quick"):
+        find("papr")
+
+
+def test_the_wheel_holds_every_scale():
+    root = Path(__file__).resolve().parents[2]
+    text = (root / "pyproject.toml").read_text("utf-8")
+    for scale in ("cpu", "paper", "quick"):
+        assert f'"experiments/{scale}" = "fedbnn/reproduce/scales/{scale}"' in text
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "words"),
+    [
+        ('kind = "curve"', 'kind = "curv"', ["studies.figure2a", "'curv'", "'table', 'curve'"]),
+        ('about = ["', 'abuot = ["', ["unknown key 'abuot'", "did you mean 'about'", "title, about, seeds"]),
+        ("seeds = [0, 1]", "seeds = []", ["seeds = []", "at least 1"]),
+        ("seeds = [0, 1]", 'seeds = ["0"]', ["seeds.0 = '0'", "integer"]),
+        ('title = "Figure 2a"', 'tilte = "Figure 2a"', ["studies.figure2a.t"]),
+        ('x = "share', 'y = "share', ["studies.figure2a"]),
+        ("percent = true", "prcent = true", ["unknown key 'studies.figure2a.prcent'", "did you mean 'percent'"]),
+        ("models = [", "modls = [", ["studies.figure2a.lines.1.modls'", "did you mean 'models'", "row, title"]),
+        ('method = "fedavg"', 'method = "fedavgg"', ["rows.fedavg.method = 'fedavgg'", "did you mean 'fedavg'"]),
+        ('"Ours (Homo)"', '"Ours"', ["rows.fedbnn.published = 'Ours'", "Ours (Homo)", "DP-FedAvg"]),
+        ('rows = ["fedavg", "fedbnn"]', 'rows = ["fedbn"]', ["studies.cost.rows = 'fedbn'", "did you mean 'fedbnn'"]),
+        ('panels = [{ row = "fedbnn", data = "digits"', 'panels = [{ row = "fedbnn", data = "digit"', ["'digit'"]),
+        ('size = "small", seeds', 'size = "smal", seeds', ["'smal'", "did you mean 'small'", "small, medium"]),
+        ('"own_class_accuracy", "ece"]', '"own_accuracy"]', ["studies.table1.scores", "own_class_accuracy"]),
+        ('scored = "fine_tuned"', 'scored = "global"\nmodels = ["mlp"]', ["studies.figure2a.lines.2", "'scored'"]),
+        ('title = "In', 'title = In', ["cannot be read as TOML"]),
+    ],
+)  # fmt: skip
+def test_a_mistake_in_a_plan_is_one_clear_line(tmp_path, old, new, words):
+    assert old in PLAN
+    with pytest.raises(UserError) as caught:
+        load(write_plan(tmp_path / "tiny", PLAN.replace(old, new, 1)))
+    text = str(caught.value)
+    assert "\n" not in text
+    for word in [str(tmp_path / "tiny" / "plan.toml"), *words]:
+        assert word in text
+
+
+def test_an_override_that_does_not_fit_names_the_plan_the_study_and_the_row(tmp_path):
+    wrong = PLAN.replace("privacy.dimensions=8", "privacy.dimension=8")
+    plan = load(write_plan(tmp_path / "tiny", wrong))
+    with pytest.raises(UserError, match=r"plan.toml: studies.table1, row private on digits: .*'privacy.dimension'"):
+        expand(plan, "table1", tmp_path)
+
+
+def test_later_overrides_win(tmp_path):
+    changed = PLAN.replace(
+        "[rows.fedbnn]\n", '[rows.fedbnn.on.digits]\nset = ["rounds=3"]\n\n[rows.fedbnn]\nset = ["rounds=2"]\n'
+    )
+    changed = re.sub(r'(\{ data = "digits", size = "medium", seeds = \[0\]) \}', r'\1, set = ["rounds=4"] }', changed)
+    plan = load(write_plan(tmp_path / "tiny", changed))
+    by_place = {(e.row, e.place["column"]): e.cells[0].config for e in expand(plan, "table1", tmp_path)}
+    assert [by_place["fedbnn", at].rounds for at in (0, 1)] == [3, 4]
+    assert [by_place["fedavg", at].rounds for at in (0, 1)] == [1, 4]
+    assert {one.rounds for e in expand(plan, "table1", tmp_path, ["rounds=7"]) for one in [e.cells[0].config]} == {7}
+    assert [by_place["fedavg", at].partition.records_per_class for at in (0, 1)] == [2, 3]
