@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: setup demo test lint types unit bench experiments privacy clean
+.PHONY: setup demo test lint types unit bench experiments privacy reproduce clean
 
 setup: $(VENV)/.ready
 
@@ -45,6 +45,10 @@ DATA ?= ../shared/data
 privacy: setup
 	$(BIN)/python experiments/tune_privacy.py --data $(DATA)
 	$(BIN)/python experiments/privacy.py --data $(DATA)
+
+# The paper's table and figures, scaled to two cores: many hours, to be stopped and continued; FEDBNN_DATA holds the data.
+reproduce: setup
+	$(BIN)/fedbnn reproduce all
 
 clean:
 	rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache

@@ -177,7 +177,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         error.show()
         sys.exit(error.exit_code)
     except (KeyboardInterrupt, click.Abort):
-        error_console.print("stopped; a run with --resume goes on after the last finished round")
+        error_console.print("stopped; --resume goes on after the last finished round, `reproduce` by itself")
         sys.exit(INTERRUPTED)
     except ClientFailure as error:
         complain(error)
