@@ -16,6 +16,9 @@ def test_equal_configurations_of_different_studies_are_one_run(plan, tmp_path):
     work = driver.prepare(plan, driver.choose(plan, ["all"]), tmp_path)
     folders = [cell.folder for cell in work.cells]
     assert len(folders) == len(set(folders))
+    titles = [cell.title for cell in work.cells]
+    assert len(set(titles)) == len(titles)
+    assert "fedbnn on digits small (figure2a at 0.5), seed 0" in titles
     # 3 rows x (2 + 1 seeds), and in the figure only the mixed federation is new
     assert len(folders) == 10
 

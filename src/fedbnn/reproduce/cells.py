@@ -8,7 +8,7 @@ taken only if its own config.json agrees.
 import hashlib
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -27,10 +27,12 @@ class Cell:
     row: str
     config: Config
     folder: Path
+    place: str = ""  # which column or point of its study, where row, data and size do not tell
 
     @property
     def title(self) -> str:
-        return f"{self.row} on {self.data}{f' {self.size}' if self.size else ''}, seed {self.config.seed}"
+        where = " ".join(part for part in (self.data, self.size, f"({self.place})" if self.place else "") if part)
+        return f"{self.row} on {where}, seed {self.config.seed}"
 
     @property
     def started(self) -> bool:
@@ -66,8 +68,9 @@ def expand(plan: Plan, study: str, runs: Path, changes: Sequence[str] = ()) -> l
     entries = []
     for place, row, column, more in _places(plan, study):
         overrides = [*found.set, *column.set, *more, *changes]
+        point = "" if place.get("x") is None else f"{study} at {place['x']:g}"
         cells = [
-            cell(plan, runs, column, row, seed, overrides, f"studies.{study}")
+            replace(cell(plan, runs, column, row, seed, overrides, f"studies.{study}"), place=column.title or point)
             for seed in column.seeds or plan.contents.seeds
         ]
         entries.append(Entry(place, row, column, cells))

@@ -15,7 +15,7 @@ from fedbnn.report.svg import Drawing
 from fedbnn.report.ticks import nice_ticks
 from fedbnn.reproduce.scores import KINDS
 
-WIDTH, PLOT = 620.0, 300.0
+WIDTH, PLOT = 440.0, 250.0
 LEGEND_ROW = 20.0
 
 
@@ -32,7 +32,7 @@ def curve_chart(study: Mapping[str, Any], lines: Sequence[Drawn]) -> Markup:
     score = KINDS[study["score"]]
     height = PLOT + 46 + LEGEND_ROW * len(lines)
     drawing = Drawing(WIDTH, height, f"{score.title} against {study['x']}.")
-    box = Box(52, 22, WIDTH - 16, PLOT)
+    box = Box(52, 22, WIDTH - 22, PLOT)
     drawing.words(box.left - 44, 12, score.title, "label")
     values = [value for line in lines for _, over in line.points for value in over]
     places = [x for line in lines for x, _ in line.points if x is not None]

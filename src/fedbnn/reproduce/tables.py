@@ -112,6 +112,8 @@ def seeds_note(study: Json) -> str:
     if counts == [1]:
         return "One seed."
     several = " or ".join(str(count) for count in counts)
+    if study["kind"] == "reliability":
+        return f"Predictions of {several} seeds, pooled."
     return f"Mean ± standard deviation over {several} seeds; a number without ± is of one seed."
 
 
