@@ -7,13 +7,16 @@ from sklearn.datasets import load_digits
 from fedbnn.data.csv_source import load_csv
 from fedbnn.data.dataset import Dataset
 from fedbnn.data.holdout import stratified_holdout
+from fedbnn.data.known import KNOWN, find, what_to_put_where
 from fedbnn.data.nearest import did_you_mean, listing
 from fedbnn.data.npz_source import load_npz
+from fedbnn.data.stored import Stored, dataset_of
 from fedbnn.errors import UserError
 from fedbnn.settings import STRICT, dataclass
 
 SOURCES: dict[str, str] = {
     "digits": "1797 handwritten digits, 8 x 8 pixels, 10 classes; ships with scikit-learn, needs no download",
+    **{name: known.summary for name, known in KNOWN.items()},
     "npz": "your arrays x_train, y_train, x_test, y_test in a NumPy archive; images or a table",
     "csv": "your table with a header row: numeric features, one column of classes, optionally one of clients",
 }
@@ -26,7 +29,9 @@ DIGITS_SPLIT_SEED = 0
 class DataSettings:
     """Which records, and how many of them are public or kept for tuning."""
 
-    source: str = Field(default="digits", description='Data set: "digits", "npz" or "csv" (see `fedbnn datasets`).')
+    source: str = Field(
+        default="digits", description="Name of a data set, or npz or csv for a file of yours (see `fedbnn datasets`)."
+    )
     path: str = Field(default="", description="File to read when the source is npz or csv.")
     target: str = Field(default="", description="Column that holds the class; csv only.")
     client_column: str = Field(
@@ -61,10 +66,24 @@ def load_dataset(settings: DataSettings) -> Dataset:
             return load_npz(_path(settings))
         case "csv":
             return load_csv(_path(settings), settings.target, settings.client_column, settings.test_fraction)
+        case name if name in KNOWN:
+            return dataset_of(_whole(name), name, KNOWN[name].names)
     raise UserError(
         f"data.source = {settings.source!r} is not known; sources are: {listing(SOURCES)}"
         f"{did_you_mean(settings.source, SOURCES)}"
     )
+
+
+def _whole(name: str) -> Stored:
+    stored = find(name)
+    if stored is None:
+        raise UserError(f"data.source = {name!r}: not found; {what_to_put_where(name)}")
+    if "train" not in stored.halves:
+        raise UserError(
+            f"data.source = {name!r}: {stored.place} holds the test half only, which can serve as other clients' "
+            f"foreign inputs but not be trained on; {what_to_put_where(name)}"
+        )
+    return stored
 
 
 def _path(settings: DataSettings) -> str:
