@@ -109,7 +109,7 @@ def assemble(
         "clients": len(sites),
         "dataset": data.dataset.name,
         "class_names": list(data.dataset.class_names),
-        "alignment_points": len(data.alignment_indices),
+        "alignment_points": data.alignment_points,
         "split": config.evaluation.split,
         "scored": variants[0],
         **summary(judged),

@@ -1,12 +1,12 @@
 """Where a data set comes from: the settings, and one function that reads what they name."""
 
-import numpy as np
+import dataclasses
+
 from pydantic import Field
-from sklearn.datasets import load_digits
 
 from fedbnn.data.csv_source import load_csv
 from fedbnn.data.dataset import Dataset
-from fedbnn.data.holdout import stratified_holdout
+from fedbnn.data.digits_source import Digits
 from fedbnn.data.known import KNOWN, find, what_to_put_where
 from fedbnn.data.nearest import did_you_mean, listing
 from fedbnn.data.npz_source import load_npz
@@ -21,16 +21,14 @@ SOURCES: dict[str, str] = {
     "csv": "your table with a header row: numeric features, one column of classes, optionally one of clients",
 }
 
-DIGITS_TEST = 450
-DIGITS_SPLIT_SEED = 0
-
 
 @dataclass(frozen=True, config=STRICT)
 class DataSettings:
     """Which records, and how many of them are public or kept for tuning."""
 
     source: str = Field(
-        default="digits", description="Name of a data set, or npz or csv for a file of yours (see `fedbnn datasets`)."
+        default="digits",
+        description="Name of a data set, or npz or csv for a file of yours (see `fedbnn datasets`).",
     )
     path: str = Field(default="", description="File to read when the source is npz or csv.")
     target: str = Field(default="", description="Column that holds the class; csv only.")
@@ -44,10 +42,20 @@ class DataSettings:
         lt=1,
         description="Share of records held out for testing, the same for each class and client; csv only.",
     )
+    test_records: int = Field(
+        default=0,
+        ge=0,
+        description="Score only the first so many test records, to save time; 0 scores all.",
+    )
     alignment: int = Field(
         default=400,
         ge=0,
         description="Training records held out of every client as the public, unlabelled alignment set.",
+    )
+    alignment_source: str = Field(
+        default="",
+        description="Draw the alignment set from the inputs of another data set instead: its name or an .npz file; "
+        "all training records are then the clients'.",
     )
     validation: int = Field(
         default=0,
@@ -59,29 +67,36 @@ class DataSettings:
 
 def load_dataset(settings: DataSettings) -> Dataset:
     """Read the data set that the settings name. The split into train and test never depends on a seed."""
+    tests = settings.test_records
     match settings.source:
-        case "digits":
-            return _digits()
         case "npz":
-            return load_npz(_path(settings))
+            return load_npz(_path(settings), tests)
         case "csv":
-            return load_csv(_path(settings), settings.target, settings.client_column, settings.test_fraction)
-        case name if name in KNOWN:
-            return dataset_of(_whole(name), name, KNOWN[name].names)
+            table = load_csv(_path(settings), settings.target, settings.client_column, settings.test_fraction)
+            return _first(table, tests) if tests else table
+        case name if name == "digits" or name in KNOWN:
+            return dataset_of(whole(name), name, () if name == "digits" else KNOWN[name].names, tests)
     raise UserError(
         f"data.source = {settings.source!r} is not known; sources are: {listing(SOURCES)}"
         f"{did_you_mean(settings.source, SOURCES)}"
     )
 
 
-def _whole(name: str) -> Stored:
-    stored = find(name)
+def obtain(field: str, name: str) -> Stored:
+    """The files of a data set by name, a test half alone included; `field` is the setting that named it."""
+    stored = Digits() if name == "digits" else find(name)
     if stored is None:
-        raise UserError(f"data.source = {name!r}: not found; {what_to_put_where(name)}")
+        raise UserError(f"{field} = {name!r}: not found; {what_to_put_where(name)}")
+    return stored
+
+
+def whole(name: str) -> Stored:
+    """The same with both halves, as data.source needs it."""
+    stored = obtain("data.source", name)
     if "train" not in stored.halves:
         raise UserError(
-            f"data.source = {name!r}: {stored.place} holds the test half only, which can serve as other clients' "
-            f"foreign inputs but not be trained on; {what_to_put_where(name)}"
+            f"data.source = {name!r}: {stored.place} holds the test half only, which can be asked about (as "
+            f"data.alignment_source or evaluation.foreign) but not trained on; {what_to_put_where(name)}"
         )
     return stored
 
@@ -92,17 +107,11 @@ def _path(settings: DataSettings) -> str:
     return settings.path
 
 
-def _digits() -> Dataset:
-    images, target = load_digits(return_X_y=True)
-    x = (images / 16).astype(np.float32).reshape(-1, 1, 8, 8)
-    y = target.astype(np.int64)
-    test = stratified_holdout(y, DIGITS_TEST, np.random.default_rng(DIGITS_SPLIT_SEED))
-    train = np.setdiff1d(np.arange(len(y)), test)
-    return Dataset(
-        name="digits",
-        x_train=x[train],
-        y_train=y[train],
-        x_test=x[test],
-        y_test=y[test],
-        class_names=tuple(str(digit) for digit in range(10)),
+def _first(data: Dataset, tests: int) -> Dataset:
+    groups = data.group_test
+    return dataclasses.replace(
+        data,
+        x_test=data.x_test[:tests],
+        y_test=data.y_test[:tests],
+        group_test=None if groups is None else groups[:tests],
     )
