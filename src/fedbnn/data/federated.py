@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedbnn.data import partition as ways
-from fedbnn.data.dataset import Dataset, Floats, Labels, Names
+from fedbnn.data.dataset import Dataset, Floats, Labels, Names, fingerprint_of
 from fedbnn.data.normalisation import fit_normalisation
 from fedbnn.data.other_inputs import alignment_inputs
 from fedbnn.data.partition import Indices, PartitionSettings
@@ -130,11 +130,10 @@ class FederatedData:
         }
 
     def _other_alignment_manifest(self) -> dict[str, str]:
-        x = self.other_alignment
-        if x is None:
+        if self.other_alignment is None:
             return {}
-        digest = hashlib.sha256(f"{x.dtype.str} {x.shape};".encode() + np.ascontiguousarray(x).tobytes())
-        return {"alignment_source": self.alignment_source, "alignment_fingerprint": digest.hexdigest()}
+        fingerprint = fingerprint_of({"alignment": self.other_alignment})
+        return {"alignment_source": self.alignment_source, "alignment_fingerprint": fingerprint}
 
     def _labels_and_groups(self, split: Split) -> tuple[Labels, Names | None]:
         assert split in ("test", "validation"), split
