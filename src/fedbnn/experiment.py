@@ -10,7 +10,9 @@ from typing import Any
 from fedbnn.config import Config, EngineSettings
 from fedbnn.data import FederatedData, federate, load_dataset
 from fedbnn.data.dataset import fingerprint_of
+from fedbnn.data.known import KNOWN
 from fedbnn.data.other_inputs import foreign_inputs
+from fedbnn.data.sources import obtain
 from fedbnn.engines import Engine, InProcess, Site, WorkerPool
 from fedbnn.errors import UserError
 from fedbnn.evaluation import Evaluation
@@ -40,6 +42,18 @@ class Observer:
 
     def note(self, text: str) -> None:
         """Something the user should know."""
+
+
+def obtain_data(config: Config) -> None:
+    """Download what a configuration names and is not there yet, with a bar of its own."""
+    named = {
+        "data.source": config.data.source,
+        "data.alignment_source": config.data.alignment_source,
+        "evaluation.foreign": config.evaluation.foreign,
+    }
+    for field, name in named.items():
+        if name in KNOWN:
+            obtain(field, name)
 
 
 @dataclass(frozen=True)

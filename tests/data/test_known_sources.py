@@ -413,7 +413,9 @@ def test_heart_mistakes(folder, line, fact):
 def test_three_hospitals_are_not_enough(folder):
     original.write_heart(folder)
     (folder / "processed.va.data").unlink()
-    assert "not found" in error_of("heart")
+    text = error_of("heart")
+    assert "there are no files of it" in text
+    assert "processed.va.data" in text
 
 
 # --- nothing there

@@ -63,12 +63,12 @@ LAYOUTS: dict[str, tuple[Layout, ...]] = {
 }
 
 
-def find_cifar(name: str, folder: Path, said: str) -> "CifarFiles | None":
+def cifar_files(name: str, folder: Path, said: str) -> "list[CifarFiles]":
     """The batches of this data set in a folder: unpacked ones, which are quicker to read, go first."""
     layouts = LAYOUTS[name]
     found = [CifarFiles(folder / one.folder, one, said) for one in layouts if (folder / one.folder).is_dir()]
     found += [CifarFiles(folder / one.archive, one, said) for one in layouts if (folder / one.archive).is_file()]
-    return next((one for one in found if "train" in one.halves), next((one for one in found if one.halves), None))
+    return found
 
 
 class CifarFiles(Stored):

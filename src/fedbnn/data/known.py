@@ -5,11 +5,11 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from fedbnn.data.cifar_source import find_cifar
+from fedbnn.data.cifar_source import cifar_files
 from fedbnn.data.heart_source import HeartFiles
 from fedbnn.data.idx_source import IdxFiles
 from fedbnn.data.npz_source import NpzFile
-from fedbnn.data.stored import Stored
+from fedbnn.data.stored import Stored, best
 from fedbnn.errors import UserError
 
 VARIABLE = "FEDBNN_DATA"
@@ -52,8 +52,7 @@ def cache() -> Path:
 
 def find(name: str) -> Stored | None:
     """The first whole data set of this name, or else the first of which there is a test half alone."""
-    found = list(_all(name))
-    return next((one for one in found if "train" in one.halves), next(iter(found), None))
+    return best(_all(name))
 
 
 def _all(name: str) -> Iterator[Stored]:
@@ -77,16 +76,15 @@ def _idx(name: str, folder: Path, said: str) -> Stored | None:
     """
     theirs = {"mnist": "MNIST", "fashion_mnist": "FashionMNIST"}[name]
     places = [folder / name, folder / name / "raw", folder / theirs / "raw", *([folder] if name == "mnist" else [])]
-    found = [IdxFiles(place, said) for place in places]
-    return next((one for one in found if "train" in one.halves), next((one for one in found if one.halves), None))
+    return best(IdxFiles(place, said) for place in places)
 
 
 def _cifar(name: str, folder: Path, said: str) -> Stored | None:
-    return find_cifar(name, folder, said) or find_cifar(name, folder / name, said)
+    return best(one for at in (folder, folder / name) for one in cifar_files(name, at, said))
 
 
 def _heart(name: str, folder: Path, said: str) -> Stored | None:
-    return next((one for one in (HeartFiles(at, said) for at in (folder / name, folder)) if one.halves), None)
+    return best(HeartFiles(at, said) for at in (folder / name, folder))
 
 
 _IDX = "train-images-idx3-ubyte, train-labels-idx1-ubyte, t10k-images-idx3-ubyte, t10k-labels-idx1-ubyte (.gz or not)"

@@ -7,6 +7,7 @@ from pydantic import Field
 from fedbnn.data.csv_source import load_csv
 from fedbnn.data.dataset import Dataset
 from fedbnn.data.digits_source import Digits
+from fedbnn.data.download import DownloadFailed, download
 from fedbnn.data.known import KNOWN, find, what_to_put_where
 from fedbnn.data.nearest import did_you_mean, listing
 from fedbnn.data.npz_source import load_npz
@@ -83,17 +84,30 @@ def load_dataset(settings: DataSettings) -> Dataset:
 
 
 def obtain(field: str, name: str) -> Stored:
-    """The files of a data set by name, a test half alone included; `field` is the setting that named it."""
-    stored = Digits() if name == "digits" else find(name)
+    """The files of a data set by name, a test half alone included, downloaded where there are none.
+
+    `field` is the setting that named it.
+    """
+    if name == "digits":
+        return Digits()
+    stored = find(name)
     if stored is None:
-        raise UserError(f"{field} = {name!r}: not found; {what_to_put_where(name)}")
+        try:
+            download(name)
+        except DownloadFailed as error:
+            raise UserError(
+                f"{field} = {name!r}: there are no files of it, and the download failed ({error}); "
+                f"{what_to_put_where(name)}"
+            ) from None
+        stored = find(name)
+        assert stored is not None, name
     return stored
 
 
 def whole(name: str) -> Stored:
     """The same with both halves, as data.source needs it."""
     stored = obtain("data.source", name)
-    if "train" not in stored.halves:
+    if not stored.whole:
         raise UserError(
             f"data.source = {name!r}: {stored.place} holds the test half only, which can be asked about (as "
             f"data.alignment_source or evaluation.foreign) but not trained on; {what_to_put_where(name)}"

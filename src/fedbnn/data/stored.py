@@ -1,6 +1,7 @@
 """A data set as files hold it, and how what they hold becomes a Dataset."""
 
 from abc import ABC, abstractmethod
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, Literal
 
@@ -30,6 +31,11 @@ class Stored(ABC):
     place: Path
     halves: tuple[Half, ...]
 
+    @property
+    def whole(self) -> bool:
+        """Whether it can be trained on and scored."""
+        return "train" in self.halves and "test" in self.halves
+
     @abstractmethod
     def read(self, *halves: Half) -> dict[Half, tuple[Array, Array]]:
         """Inputs and labels of these halves, as they are stored."""
@@ -41,6 +47,12 @@ class Stored(ABC):
     def group(self, half: Half) -> Names | None:
         """The natural client of each record, where the data has any."""
         return None
+
+
+def best(found: Iterable[Stored]) -> Stored | None:
+    """The first that is whole, or else the first with a test half."""
+    usable = [one for one in found if "test" in one.halves]
+    return next((one for one in usable if one.whole), next(iter(usable), None))
 
 
 def dataset_of(stored: Stored, name: str, names: tuple[str, ...] = (), tests: int = 0) -> Dataset:
