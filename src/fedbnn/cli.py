@@ -5,6 +5,7 @@ import json
 import sys
 import traceback
 from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -15,7 +16,7 @@ from rich.markup import escape
 import fedbnn
 from fedbnn import experiment, privacy_cli, reproduce_cli, tables
 from fedbnn.config import check_method, default_toml, load_config, presets
-from fedbnn.data import SOURCES
+from fedbnn.data.presence import presence
 from fedbnn.engines import ClientFailure
 from fedbnn.errors import UserError
 from fedbnn.methods import METHODS
@@ -66,6 +67,7 @@ def run(
     """
     settings = load_config(config, changes or [])
     folder = out or Path("runs") / f"{settings.data.source}-{settings.method}-seed{settings.seed}"
+    experiment.obtain_data(settings)
     with TerminalProgress(error_console) as progress:
         result = experiment.run(settings, folder, resume=resume, observer=progress)
     _show([result], folder, as_json)
@@ -94,6 +96,7 @@ def compare(
         check_method(name)
     folder = out or Path("runs") / f"{settings.data.source}-compare"
     numbers = [_seed(text) for text in _listed(seeds)] or [settings.seed]
+    experiment.obtain_data(settings)
     with TerminalProgress(error_console) as progress:
         results = experiment.compare(settings, names, folder, seeds=numbers, resume=resume, observer=progress)
     _show(results, folder, as_json)
@@ -119,8 +122,16 @@ def models(as_json: Json = False) -> None:
 
 @app.command()
 def datasets(as_json: Json = False) -> None:
-    """List the sources of data."""
-    _list("source", SOURCES, as_json)
+    """List the sources of data, and where each was found.
+
+    Public data sets are looked for in the folder $FEDBNN_DATA, then in ~/.cache/fedbnn (or $XDG_CACHE_HOME/fedbnn):
+    NAME.npz or the original files, as they are or in a folder NAME. What is not there is downloaded on first use.
+    """
+    found = presence()
+    if as_json:
+        typer.echo(json.dumps([asdict(one) for one in found], indent=2))
+    else:
+        out_console.print(tables.datasets(found))
 
 
 @app.command("presets")

@@ -33,6 +33,11 @@ class EvaluationSettings:
     split: Literal["test", "validation"] = Field(
         default="test", description="records to score on: test, or validation for tuning (needs data.validation)"
     )
+    foreign: str = Field(
+        default="",
+        description="after the last round, also ask every model about inputs of another data set (a name or an .npz "
+        "file): does its uncertainty tell them from the client's own classes?",
+    )
 
 
 @settings.dataclass(frozen=True, config=settings.STRICT)

@@ -1,7 +1,7 @@
 """How a model is scored: on test records of the client's own classes (the headline), and on all of them."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from torch import Tensor
@@ -11,6 +11,7 @@ from fedbnn.metrics import (
     ReliabilityBins,
     UncertaintyHistogram,
     accuracy,
+    auroc,
     brier,
     nll,
     reliability,
@@ -18,13 +19,14 @@ from fedbnn.metrics import (
 )
 
 SCORES = ("own_class_accuracy", "all_class_accuracy", "nll", "brier", "ece", "mce", "all_class_nll")
+DETECTION = ("ood_auroc_epistemic", "ood_auroc_total")
 
 
 @dataclass(frozen=True)
 class Evaluation:
     """One client's scores. All but the two named all_class_* are on the client's own classes."""
 
-    scores: dict[str, float]  # by the names in SCORES
+    scores: dict[str, float]  # by the names in SCORES and, where foreign inputs were asked about, in DETECTION
     reliability: ReliabilityBins
     total: UncertaintyHistogram
     epistemic: UncertaintyHistogram
@@ -73,3 +75,15 @@ def evaluate(prediction: Prediction, labels: Tensor, own: Tensor) -> Evaluation:
         uncertainty_histogram(prediction.total.numpy()[mine], right, classes),
         uncertainty_histogram(prediction.epistemic.numpy()[mine], right, classes),
     )
+
+
+def with_detection(evaluation: Evaluation, prediction: Prediction, own: Tensor, foreign: Prediction) -> Evaluation:
+    """The same with the scores of DETECTION: how well uncertainty tells foreign inputs from records of own classes.
+
+    Each is an AUROC: 1 where every foreign input is less certain than every own record, 0.5 by chance, and so for the
+    epistemic part of a model without weight draws, which is 0 for all.
+    """
+    epistemic = auroc(prediction.epistemic[own].numpy(), foreign.epistemic.numpy())
+    total = auroc(prediction.total[own].numpy(), foreign.total.numpy())
+    scores = evaluation.scores | dict(zip(DETECTION, (epistemic, total), strict=True))
+    return replace(evaluation, scores=scores)

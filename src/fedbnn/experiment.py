@@ -9,6 +9,10 @@ from typing import Any
 
 from fedbnn.config import Config, EngineSettings
 from fedbnn.data import FederatedData, federate, load_dataset
+from fedbnn.data.dataset import fingerprint_of
+from fedbnn.data.known import KNOWN
+from fedbnn.data.other_inputs import foreign_inputs
+from fedbnn.data.sources import obtain
 from fedbnn.engines import Engine, InProcess, Site, WorkerPool
 from fedbnn.errors import UserError
 from fedbnn.evaluation import Evaluation
@@ -40,17 +44,34 @@ class Observer:
         """Something the user should know."""
 
 
+def obtain_data(config: Config) -> None:
+    """Download what a configuration names and is not there yet, with a bar of its own."""
+    named = {
+        "data.source": config.data.source,
+        "data.alignment_source": config.data.alignment_source,
+        "evaluation.foreign": config.evaluation.foreign,
+    }
+    for field, name in named.items():
+        if name in KNOWN:
+            obtain(field, name)
+
+
 @dataclass(frozen=True)
 class Prepared:
     """Data loaded and dealt, every architecture tried, every method's demands met: nothing is written yet."""
 
     data: FederatedData
     sites: Sequence[Site]
+    manifest: dict[str, Any]
 
     @classmethod
     def of(cls, config: Config, methods: Sequence[str]) -> "Prepared":
         data = federate(load_dataset(config.data), config.data, config.partition, config.seed)
-        split = config.evaluation.split
+        split, source = config.evaluation.split, config.evaluation.foreign
+        foreign = foreign_inputs(source, config.data, data.dataset.input_shape) if source else None
+        manifest = data.manifest()
+        if foreign is not None:
+            manifest |= {"foreign": source, "foreign_fingerprint": fingerprint_of({"foreign": foreign})}
         sites = make_sites(
             data,
             config.models,
@@ -59,8 +80,9 @@ class Prepared:
             seed=config.seed,
             split=split,
             privacy=config.privacy,
+            foreign=foreign,
         )
-        prepared = cls(data, sites)
+        prepared = cls(data, sites, manifest)
         for name in methods:
             prepared.check(config.with_method(name).chosen())
         return prepared
@@ -100,7 +122,7 @@ def run(
     An `engine` that is given is not closed: one pool of workers can serve many runs.
     """
     prepared = Prepared.of(config, [config.method])
-    folder = RunFolder.open(out, config.to_json(), prepared.data.manifest(), resume=resume)
+    folder = RunFolder.open(out, config.to_json(), prepared.manifest, resume=resume)
     with folder.locked(), nullcontext(engine) if engine else closing(make_engine(config.engine)) as used:
         result = _run(config, prepared, folder, used, config.method, observer or Observer())
     write_report(out)
@@ -157,7 +179,7 @@ def compare(
         for one in row
     ]
     for one, ready, path in wanted:
-        RunFolder.check(path, one.to_json(), ready.data.manifest(), resume=resume)
+        RunFolder.check(path, one.to_json(), ready.manifest, resume=resume)
     try:
         out.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -165,8 +187,7 @@ def compare(
     runs = [{"method": one.method, "seed": one.seed, "folder": path.name} for one, _, path in wanted]
     write_json(out / "comparison.json", {"runs": runs})
     jobs = [
-        (one, ready, RunFolder.open(path, one.to_json(), ready.data.manifest(), resume=resume))
-        for one, ready, path in wanted
+        (one, ready, RunFolder.open(path, one.to_json(), ready.manifest, resume=resume)) for one, ready, path in wanted
     ]
     results = []
     with closing(make_engine(config.engine)) as engine:
@@ -203,7 +224,7 @@ def _run(
         number = federation.round_number + 1
         last = number == config.rounds
         scored = number % config.evaluation.every == 0 or last
-        record = federation.step(evaluate=scored, listener=observer.client_done)
+        record = federation.step(evaluate=scored, listener=observer.client_done, foreign=last)
         seconds, final = seconds + record.seconds, record.scores
         folder.append(metric_lines(record, sites))
         if number % config.checkpoint_every == 0 or last:
@@ -212,7 +233,8 @@ def _run(
             if turn.rejected:
                 observer.note(f"round {number}: the reply of client {client} was not let in: {turn.rejected}")
         observer.round_done(record)
-    result = assemble(config, prepared.data, sites, folder.metrics(), final or federation.evaluate(), seconds)
+    final = final or federation.evaluate(foreign=True)
+    result = assemble(config, prepared.data, sites, folder.metrics(), final, seconds)
     write_json(folder.path / "result.json", result)
     observer.run_finished(result)
     return result

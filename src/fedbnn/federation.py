@@ -97,7 +97,7 @@ class Federation:
         rng = Stream((self.seed, "participation", round_number)).numpy()
         return sorted(int(client) for client in rng.choice(everybody, count, replace=False))
 
-    def step(self, evaluate: bool = True, listener: Listener = _nobody) -> Round:
+    def step(self, evaluate: bool = True, listener: Listener = _nobody, foreign: bool = False) -> Round:
         """The next round: broadcast, turns of the participants, check at the door, server update, scores."""
         started = time.perf_counter()
         number = self.round_number + 1
@@ -117,17 +117,21 @@ class Federation:
         with repeatable(rng):
             self.server = self.method.server_update(self.server, dict(sorted(accepted.items())), self.roster, rng)
         self.round_number = number
-        scores = self.evaluate(listener) if evaluate else {}
+        scores = self.evaluate(listener, foreign) if evaluate else {}
         return Round(number, dict(sorted(turns.items())), scores, time.perf_counter() - started)
 
     def run(self, rounds: int) -> list[Round]:
         """The warm-up, if it has not been, and rounds up to number `rounds`."""
         return [self.step() for _ in range(self.round_number, rounds)]
 
-    def evaluate(self, listener: Listener = _nobody) -> dict[int, Mapping[str, Evaluation]]:
-        """Scores of every client's models as they are now, the method's headline variant first."""
+    def evaluate(self, listener: Listener = _nobody, foreign: bool = False) -> dict[int, Mapping[str, Evaluation]]:
+        """Scores of every client's models as they are now, the method's headline variant first.
+
+        With `foreign`, their uncertainty is also tried on the sites' foreign inputs: this costs another pass.
+        """
         scores: dict[int, Mapping[str, Evaluation]] = {}
-        for client, evaluation in self.engine.evaluate(self.round_number, self._messages(range(self.roster.clients))):
+        messages = self._messages(range(self.roster.clients))
+        for client, evaluation in self.engine.evaluate(self.round_number, messages, foreign):
             scores[client] = evaluation
             listener("evaluate", self.round_number, client)
         return dict(sorted(scores.items()))

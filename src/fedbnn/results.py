@@ -13,7 +13,7 @@ import fedbnn
 from fedbnn.config import Config
 from fedbnn.data import FederatedData
 from fedbnn.engines import Site
-from fedbnn.evaluation import SCORES, Evaluation, headline
+from fedbnn.evaluation import DETECTION, SCORES, Evaluation, headline
 from fedbnn.federation import Round
 from fedbnn.metrics import ReliabilityBins
 
@@ -55,10 +55,18 @@ def _described(evaluation: Evaluation) -> dict[str, Any]:
     return evaluation.scores | {"reliability": evaluation.reliability.to_dict()}
 
 
+def score_names(found: Sequence[Evaluation]) -> list[str]:
+    """The scores that all have: those of DETECTION only where foreign inputs were asked about."""
+    return [*SCORES, *(name for name in DETECTION if all(name in one.scores for one in found))]
+
+
 def summary(found: Sequence[Evaluation]) -> dict[str, float]:
     """One value per score over all clients."""
     bins: ReliabilityBins = reduce(add, (one.reliability for one in found))
-    return {name: getattr(bins, name) if name in POOLED else mean([e.scores[name] for e in found]) for name in SCORES}
+    return {
+        name: getattr(bins, name) if name in POOLED else mean([e.scores[name] for e in found])
+        for name in score_names(found)
+    }
 
 
 def curve(lines: Sequence[Mapping[str, Any]]) -> dict[str, list[float]]:
@@ -109,7 +117,7 @@ def assemble(
         "clients": len(sites),
         "dataset": data.dataset.name,
         "class_names": list(data.dataset.class_names),
-        "alignment_points": len(data.alignment_indices),
+        "alignment_points": data.alignment_points,
         "split": config.evaluation.split,
         "scored": variants[0],
         **summary(judged),
@@ -124,7 +132,7 @@ def assemble(
             "weights": [site.weights for site in sites],
             "records": [len(site.client.train) for site in sites],
             "classes": [data.own_classes(site.client.index).tolist() for site in sites],
-            **{name: [found.scores[name] for found in judged] for name in SCORES},
+            **{name: [found.scores[name] for found in judged] for name in score_names(judged)},
             "bytes_up": up,
             "bytes_down": down,
             "seconds": [sum(t["seconds"] for t in client) for client in turns],

@@ -9,6 +9,7 @@ from pathlib import Path
 import torch
 
 from fedbnn.data import FederatedData
+from fedbnn.data.dataset import Floats
 from fedbnn.data.federated import Split
 from fedbnn.engines import Site
 from fedbnn.errors import UserError
@@ -29,16 +30,19 @@ def make_sites(
     split: Split = "test",
     privacy: PrivacySettings | None = None,
     ledgers: Path | None = None,
+    foreign: Floats | None = None,
 ) -> list[Site]:
     """One site per client; the models are dealt by their shares. Checks every architecture before any work.
 
     `rounds` is how many exchanges are planned; only methods that divide a privacy budget among them look at it.
     `ledgers` is the folder for what clients spend under `privacy`; the budget is for as long as the records exist.
+    `foreign` are inputs as loaded that are nobody's, on which `Federation.evaluate` can try the models' uncertainty.
     """
     settings = tuple(ModelSettings(m) if isinstance(m, str) else m for m in models)
     alignment = channels_last(torch.from_numpy(data.alignment()))
     x, y, _ = data.evaluation(split)
     evaluation = Records(channels_last(torch.from_numpy(x)), torch.from_numpy(y))
+    nobodys = None if foreign is None else channels_last(torch.from_numpy(data.normalised(foreign)))
     multiplicity = data.multiplicity
     measured: list[tuple[ModelSettings, int, int]] = []
     sites = []
@@ -66,7 +70,7 @@ def make_sites(
             operations = probe(client.network, data.dataset.input_shape, data.dataset.classes, model.name)
             measured.append((model, client.network.size, operations))
         size, operations = next((n, ops) for known, n, ops in measured if known == model)
-        sites.append(Site(client, evaluation, own, size, operations))
+        sites.append(Site(client, evaluation, own, size, operations, nobodys))
     return sites if ledgers is None else with_ledgers(sites, ledgers)
 
 

@@ -8,7 +8,9 @@ from typing import Any
 from rich.console import Console, ConsoleOptions, RenderResult
 from rich.measure import Measurement
 from rich.table import Table
+from rich.text import Text
 
+from fedbnn.data.presence import Presence
 from fedbnn.report.figures import MISSING, Spread
 from fedbnn.report.privacy import NONE, Guarantee, briefly, epsilon_text, terms, weakest
 from fedbnn.report.variants import NAMES
@@ -150,4 +152,14 @@ def listing(kind: str, entries: Mapping[str, str]) -> Table:
     table.add_column("summary")
     for name, text in entries.items():
         table.add_row(name, text)
+    return table
+
+
+def datasets(found: Iterable[Presence]) -> Table:
+    """The sources of data: what each is and, below it, where."""
+    table = Table(box=None, show_header=False, pad_edge=False)
+    table.add_column("source", style="bold", no_wrap=True)
+    table.add_column("summary", overflow="fold")
+    for one in found:
+        table.add_row(one.source, Text.assemble(one.summary, "\n", (one.where, "green" if one.present else "dim")))
     return table

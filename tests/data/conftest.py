@@ -1,11 +1,21 @@
 """Synthetic data sets whose records are their own row numbers, so that a test can tell who got which."""
 
+import dataclasses
 from collections.abc import Callable
 
 import numpy as np
 import pytest
 
 from fedbnn.data import Dataset
+from fedbnn.data.download import REMOTES
+
+
+@pytest.fixture(autouse=True)
+def no_web(monkeypatch):
+    """No test fetches anything from elsewhere: nobody answers at the addresses it finds."""
+    for name, remotes in REMOTES.items():
+        nowhere = [dataclasses.replace(one, url=f"http://127.0.0.1:1/{one.name}") for one in remotes]
+        monkeypatch.setitem(REMOTES, name, tuple(nowhere))
 
 
 def build(per_class: list[int], groups: int = 0, tests_per_class: int = 3) -> Dataset:

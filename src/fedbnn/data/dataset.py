@@ -2,6 +2,7 @@
 
 import dataclasses
 import hashlib
+from collections.abc import Mapping
 from functools import cached_property
 from typing import Any
 
@@ -13,6 +14,15 @@ from fedbnn.errors import UserError
 Floats = NDArray[np.float32]
 Labels = NDArray[np.int64]
 Names = NDArray[np.str_]
+
+
+def fingerprint_of(arrays: Mapping[str, NDArray[Any]]) -> str:
+    """SHA-256 over the names, shapes, dtypes and bytes of some arrays."""
+    digest = hashlib.sha256()
+    for name, array in arrays.items():
+        digest.update(f"{name} {array.dtype.str} {array.shape};".encode())
+        digest.update(np.ascontiguousarray(array).view(np.uint8).data)
+    return digest.hexdigest()
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -65,13 +75,9 @@ class Dataset:
     @cached_property
     def fingerprint(self) -> str:
         """SHA-256 over the shapes, dtypes and bytes of all arrays: the same records in the same order."""
-        digest = hashlib.sha256()
-        for name in ("x_train", "y_train", "x_test", "y_test", "group_train", "group_test"):
-            array: NDArray[Any] | None = getattr(self, name)
-            if array is not None:
-                digest.update(f"{name} {array.dtype.str} {array.shape};".encode())
-                digest.update(np.ascontiguousarray(array).view(np.uint8).data)
-        return digest.hexdigest()
+        names = ("x_train", "y_train", "x_test", "y_test", "group_train", "group_test")
+        arrays: dict[str, NDArray[Any] | None] = {name: getattr(self, name) for name in names}
+        return fingerprint_of({name: array for name, array in arrays.items() if array is not None})
 
     def _error(self, text: str) -> UserError:
         return UserError(f"data set {self.name!r}: {text}")

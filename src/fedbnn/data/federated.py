@@ -8,8 +8,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedbnn.data import partition as ways
-from fedbnn.data.dataset import Dataset, Floats, Labels, Names
+from fedbnn.data.dataset import Dataset, Floats, Labels, Names, fingerprint_of
 from fedbnn.data.normalisation import fit_normalisation
+from fedbnn.data.other_inputs import alignment_inputs
 from fedbnn.data.partition import Indices, PartitionSettings
 from fedbnn.data.sources import DataSettings
 from fedbnn.errors import UserError
@@ -30,6 +31,8 @@ class FederatedData:
         mean: per channel (C, 1, 1) or feature (F,), from the alignment set alone.
         std: likewise; 1 where the alignment set is constant.
         natural: whether a client is a group of the data, which decides what its own test records are.
+        other_alignment: the alignment set where it comes from another data set, as loaded; then no rows are public.
+        alignment_source: the name of that data set.
 
     """
 
@@ -41,26 +44,34 @@ class FederatedData:
     mean: Floats
     std: Floats
     natural: bool = False
+    other_alignment: Floats | None = None
+    alignment_source: str = ""
 
     @property
     def n_clients(self) -> int:
         return len(self.client_indices)
 
+    @property
+    def alignment_points(self) -> int:
+        return len(self.alignment_indices if self.other_alignment is None else self.other_alignment)
+
     def client_arrays(self, i: int) -> tuple[Floats, Labels]:
         """Client i's training records."""
         rows = self.client_indices[i]
-        return self._normalised(self.dataset.x_train[rows]), self.dataset.y_train[rows]
+        return self.normalised(self.dataset.x_train[rows]), self.dataset.y_train[rows]
 
     def alignment(self) -> Floats:
         """The public inputs on which clients compare their outputs."""
-        return self._normalised(self.dataset.x_train[self.alignment_indices])
+        if self.other_alignment is not None:
+            return self.normalised(self.other_alignment)
+        return self.normalised(self.dataset.x_train[self.alignment_indices])
 
     def evaluation(self, split: Split) -> tuple[Floats, Labels, Names | None]:
         """The records to score, their labels and their natural clients where the data has any."""
         y, groups = self._labels_and_groups(split)
         data = self.dataset
         x = data.x_test if split == "test" else data.x_train[self.validation_indices]
-        return self._normalised(x), y.copy(), groups
+        return self.normalised(x), y.copy(), groups
 
     def own_classes(self, i: int) -> Labels:
         """The classes among client i's training labels, sorted."""
@@ -103,7 +114,8 @@ class FederatedData:
             "classes": list(data.class_names),
             "train": len(data.y_train),
             "test": len(data.y_test),
-            "alignment": len(self.alignment_indices),
+            "alignment": self.alignment_points,
+            **self._other_alignment_manifest(),
             "validation": len(self.validation_indices),
             "largest_multiplicity": self.multiplicity,
             "clients": [
@@ -117,6 +129,12 @@ class FederatedData:
             ],
         }
 
+    def _other_alignment_manifest(self) -> dict[str, str]:
+        if self.other_alignment is None:
+            return {}
+        fingerprint = fingerprint_of({"alignment": self.other_alignment})
+        return {"alignment_source": self.alignment_source, "alignment_fingerprint": fingerprint}
+
     def _labels_and_groups(self, split: Split) -> tuple[Labels, Names | None]:
         assert split in ("test", "validation"), split
         data, rows = self.dataset, self.validation_indices
@@ -126,7 +144,8 @@ class FederatedData:
             raise UserError("data.validation = 0: there are no validation records to evaluate on; raise it")
         return data.y_train[rows], None if data.group_train is None else data.group_train[rows]
 
-    def _normalised(self, x: Floats) -> Floats:
+    def normalised(self, x: Floats) -> Floats:
+        """Inputs scaled as all others are."""
         return (x - self.mean) / self.std
 
 
@@ -138,6 +157,10 @@ def federate(dataset: Dataset, data: DataSettings, partition: PartitionSettings,
     cannot use up a rare class. Otherwise the hold-outs are drawn first and the clients share what is left;
     a natural client keeps at least one record. Normalisation is fitted on the alignment set only, because
     that alone is public.
+
+    With `data.alignment_source` the alignment set is drawn from that data set's inputs, no training record is
+    public, and normalisation is fitted on these other inputs all the same: the clients' records are then scaled by
+    the mean and spread of data that may look different.
     """
     if seed < 0:
         raise UserError(f"seed = {seed} is negative; give 0 or more")
@@ -152,16 +175,18 @@ def federate(dataset: Dataset, data: DataSettings, partition: PartitionSettings,
         reserved = pool[np.unique(_groups(dataset)[pool], return_index=True)[1]]
     else:
         reserved = pool[:0]
-    _check_total(len(pool), max(len(reserved), _least(partition)), data)
+    other = alignment_inputs(data, dataset.input_shape, seed) if data.alignment_source else None
+    points = data.alignment if other is None else 0
+    _check_total(len(pool), max(len(reserved), _least(partition)), points, data.validation)
 
     free = pool[~np.isin(pool, reserved)]
-    alignment, validation, rest = np.split(free, [data.alignment, data.alignment + data.validation])
+    alignment, validation, rest = np.split(free, [points, points + data.validation])
     if not clients_first:
         parts, names = _deal(dataset, np.concatenate([reserved, rest]), partition, rng)
 
     alignment = np.sort(alignment)
-    mean, std = fit_normalisation(dataset.x_train[alignment])
-    return FederatedData(
+    mean, std = fit_normalisation(dataset.x_train[alignment] if other is None else other)
+    federated = FederatedData(
         dataset=dataset,
         client_names=names,
         client_indices=tuple(np.sort(part) for part in parts),
@@ -170,7 +195,24 @@ def federate(dataset: Dataset, data: DataSettings, partition: PartitionSettings,
         mean=mean,
         std=std,
         natural=partition.kind == "natural",
+        other_alignment=other,
+        alignment_source=data.alignment_source,
     )
+    if data.test_records == len(dataset.y_test):
+        _check_represented(federated)
+    return federated
+
+
+def _check_represented(data: FederatedData) -> None:
+    """Refuse a cut of the test records after which a client could not be scored on all it has learned."""
+    labels = data.dataset.y_test
+    for i, name in enumerate(data.client_names):
+        missing = np.setdiff1d(data.own_classes(i), labels[data.own_mask(i, "test")])
+        if missing.size:
+            raise UserError(
+                f"data.test_records = {len(labels)} leaves no test record of class "
+                f"{data.dataset.class_names[missing[0]]!r} for client {name!r}, who holds it; raise it (0: all)"
+            )
 
 
 def _deal(
@@ -216,11 +258,11 @@ def _least(settings: PartitionSettings) -> int:
             return settings.clients * max(settings.records_per_client, 1)
 
 
-def _check_total(records: int, needed: int, data: DataSettings) -> None:
-    wanted = needed + data.alignment + data.validation
+def _check_total(records: int, needed: int, alignment: int, validation: int) -> None:
+    wanted = needed + alignment + validation
     if wanted > records:
         raise UserError(
-            f"too few training records: clients need {needed}, data.alignment = {data.alignment} and "
-            f"data.validation = {data.validation}, {wanted} in all, but there are {records}; "
+            f"too few training records: clients need {needed}, data.alignment = {alignment} and "
+            f"data.validation = {validation}, {wanted} in all, but there are {records}; "
             f"{wanted - records} are missing: lower one of them"
         )

@@ -1,32 +1,36 @@
 """Where a data set comes from: the settings, and one function that reads what they name."""
 
-import numpy as np
+import dataclasses
+
 from pydantic import Field
-from sklearn.datasets import load_digits
 
 from fedbnn.data.csv_source import load_csv
 from fedbnn.data.dataset import Dataset
-from fedbnn.data.holdout import stratified_holdout
+from fedbnn.data.digits_source import Digits
+from fedbnn.data.download import DownloadFailed, download
+from fedbnn.data.known import KNOWN, find, what_to_put_where
 from fedbnn.data.nearest import did_you_mean, listing
 from fedbnn.data.npz_source import load_npz
+from fedbnn.data.stored import Stored, dataset_of
 from fedbnn.errors import UserError
 from fedbnn.settings import STRICT, dataclass
 
 SOURCES: dict[str, str] = {
     "digits": "1797 handwritten digits, 8 x 8 pixels, 10 classes; ships with scikit-learn, needs no download",
+    **{name: known.summary for name, known in KNOWN.items()},
     "npz": "your arrays x_train, y_train, x_test, y_test in a NumPy archive; images or a table",
     "csv": "your table with a header row: numeric features, one column of classes, optionally one of clients",
 }
-
-DIGITS_TEST = 450
-DIGITS_SPLIT_SEED = 0
 
 
 @dataclass(frozen=True, config=STRICT)
 class DataSettings:
     """Which records, and how many of them are public or kept for tuning."""
 
-    source: str = Field(default="digits", description='Data set: "digits", "npz" or "csv" (see `fedbnn datasets`).')
+    source: str = Field(
+        default="digits",
+        description="Name of a data set, or npz or csv for a file of yours (see `fedbnn datasets`).",
+    )
     path: str = Field(default="", description="File to read when the source is npz or csv.")
     target: str = Field(default="", description="Column that holds the class; csv only.")
     client_column: str = Field(
@@ -39,10 +43,20 @@ class DataSettings:
         lt=1,
         description="Share of records held out for testing, the same for each class and client; csv only.",
     )
+    test_records: int = Field(
+        default=0,
+        ge=0,
+        description="Score only the first so many test records, to save time; 0 scores all.",
+    )
     alignment: int = Field(
         default=400,
         ge=0,
         description="Training records held out of every client as the public, unlabelled alignment set.",
+    )
+    alignment_source: str = Field(
+        default="",
+        description="Draw the alignment set from the inputs of another data set instead: its name or an .npz file; "
+        "all training records are then the clients'.",
     )
     validation: int = Field(
         default=0,
@@ -54,17 +68,51 @@ class DataSettings:
 
 def load_dataset(settings: DataSettings) -> Dataset:
     """Read the data set that the settings name. The split into train and test never depends on a seed."""
+    tests = settings.test_records
     match settings.source:
-        case "digits":
-            return _digits()
         case "npz":
-            return load_npz(_path(settings))
+            return load_npz(_path(settings), tests)
         case "csv":
-            return load_csv(_path(settings), settings.target, settings.client_column, settings.test_fraction)
+            table = load_csv(_path(settings), settings.target, settings.client_column, settings.test_fraction)
+            return _first(table, tests) if tests else table
+        case name if name == "digits" or name in KNOWN:
+            return dataset_of(whole(name), name, () if name == "digits" else KNOWN[name].names, tests)
     raise UserError(
         f"data.source = {settings.source!r} is not known; sources are: {listing(SOURCES)}"
         f"{did_you_mean(settings.source, SOURCES)}"
     )
+
+
+def obtain(field: str, name: str) -> Stored:
+    """The files of a data set by name, a test half alone included, downloaded where there are none.
+
+    `field` is the setting that named it.
+    """
+    if name == "digits":
+        return Digits()
+    stored = find(name)
+    if stored is None:
+        try:
+            download(name)
+        except DownloadFailed as error:
+            raise UserError(
+                f"{field} = {name!r}: there are no files of it, and the download failed ({error}); "
+                f"{what_to_put_where(name)}"
+            ) from None
+        stored = find(name)
+        assert stored is not None, name
+    return stored
+
+
+def whole(name: str) -> Stored:
+    """The same with both halves, as data.source needs it."""
+    stored = obtain("data.source", name)
+    if not stored.whole:
+        raise UserError(
+            f"data.source = {name!r}: {stored.place} holds the test half only, which can be asked about (as "
+            f"data.alignment_source or evaluation.foreign) but not trained on; {what_to_put_where(name)}"
+        )
+    return stored
 
 
 def _path(settings: DataSettings) -> str:
@@ -73,17 +121,11 @@ def _path(settings: DataSettings) -> str:
     return settings.path
 
 
-def _digits() -> Dataset:
-    images, target = load_digits(return_X_y=True)
-    x = (images / 16).astype(np.float32).reshape(-1, 1, 8, 8)
-    y = target.astype(np.int64)
-    test = stratified_holdout(y, DIGITS_TEST, np.random.default_rng(DIGITS_SPLIT_SEED))
-    train = np.setdiff1d(np.arange(len(y)), test)
-    return Dataset(
-        name="digits",
-        x_train=x[train],
-        y_train=y[train],
-        x_test=x[test],
-        y_test=y[test],
-        class_names=tuple(str(digit) for digit in range(10)),
+def _first(data: Dataset, tests: int) -> Dataset:
+    groups = data.group_test
+    return dataclasses.replace(
+        data,
+        x_test=data.x_test[:tests],
+        y_test=data.y_test[:tests],
+        group_test=None if groups is None else groups[:tests],
     )

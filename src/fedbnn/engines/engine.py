@@ -22,6 +22,7 @@ class Site:
         own: marks the evaluation records of the client's own classes.
         weights: how many weights its model has.
         operations: floating-point operations of its model for one record.
+        foreign: inputs that are nobody's, on which its uncertainty is tried after the last round.
 
     """
 
@@ -30,6 +31,7 @@ class Site:
     own: Tensor
     weights: int
     operations: int
+    foreign: Tensor | None = None
 
 
 @dataclass(frozen=True)
@@ -55,9 +57,12 @@ class Engine(Protocol):
         """One turn of each client named in `messages`."""
 
     def evaluate(
-        self, round_number: int, messages: Mapping[int, Message]
+        self, round_number: int, messages: Mapping[int, Message], foreign: bool = False
     ) -> Iterator[tuple[int, dict[str, Evaluation]]]:
-        """Score the models of each client named in `messages`; these hold what the server would send next."""
+        """Score the models of each client named in `messages`; these hold what the server would send next.
+
+        With `foreign`, also ask them about the sites' foreign inputs, where there are any.
+        """
 
     def predict(
         self, client: int, x: Tensor, round_number: int, message: Message, variant: str | None = None

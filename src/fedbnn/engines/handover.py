@@ -20,13 +20,15 @@ from fedbnn.training import Records, TrainingSettings, channels_last
 
 
 def write(path: Path, sites: Sequence[Site]) -> None:
-    """All sites in one safetensors file; alignment and evaluation records are stored once."""
+    """All sites in one safetensors file; alignment set, evaluation records and foreign inputs are stored once."""
     first = sites[0]
     tensors: dict[str, Tensor] = {
         "alignment": first.client.alignment,
         "evaluation.x": first.evaluation.x,
         "evaluation.y": first.evaluation.y,
     }
+    if first.foreign is not None:
+        tensors["foreign"] = first.foreign
     described: list[dict[str, Any]] = []
     for site in sites:
         client = site.client
@@ -58,6 +60,7 @@ def read(path: Path, clients: Collection[int]) -> list[Site]:
     with safe_open(path, framework="pt") as file:
         alignment = channels_last(file.get_tensor("alignment"))
         evaluation = Records(channels_last(file.get_tensor("evaluation.x")), file.get_tensor("evaluation.y"))
+        foreign = channels_last(file.get_tensor("foreign")) if "foreign" in set(file.keys()) else None
         described = [entry for entry in json.loads(file.metadata()["clients"]) if entry["index"] in clients]
         sites = []
         for entry in described:
@@ -78,5 +81,5 @@ def read(path: Path, clients: Collection[int]) -> list[Site]:
                 ledgers=None if entry["ledgers"] is None else Path(entry["ledgers"]),
             )
             own = file.get_tensor(f"{index}.own").clone()
-            sites.append(Site(client, evaluation, own, entry["weights"], entry["operations"]))
+            sites.append(Site(client, evaluation, own, entry["weights"], entry["operations"], foreign))
     return sites

@@ -13,7 +13,7 @@ from torch import Tensor
 from fedbnn.bayes import Prediction
 from fedbnn.engines.engine import ClientFailure, Reply, Site
 from fedbnn.errors import UserError
-from fedbnn.evaluation import Evaluation, evaluate
+from fedbnn.evaluation import Evaluation, evaluate, with_detection
 from fedbnn.message import Message
 from fedbnn.method import Method, State
 from fedbnn.randomness import Stream, repeatable
@@ -44,16 +44,26 @@ class ClientHost:
         self.states[client] = update.state
         return Reply(update.message, update.info, time.perf_counter() - start)
 
-    def evaluate(self, client: int, round_number: int, message: Message) -> dict[str, Evaluation]:
+    def evaluate(
+        self, client: int, round_number: int, message: Message, foreign: bool = False
+    ) -> dict[str, Evaluation]:
         site, rng = self.sites[client], Stream((self.seed, "evaluate", round_number, client))
         with self._guard(client, rng):
             models = self.method.scored(self.states[client], site.client, message, rng)
-            return {
-                variant: evaluate(
-                    self.method.predict(state, site.client, site.evaluation.x, rng), site.evaluation.y, site.own
-                )
+            predictions = {
+                variant: self.method.predict(state, site.client, site.evaluation.x, rng)
                 for variant, state in models.items()
             }
+            found: dict[str, Evaluation] = {
+                variant: evaluate(prediction, site.evaluation.y, site.own)
+                for variant, prediction in predictions.items()
+            }
+            if foreign and site.foreign is not None:
+                # The same stream gives the same weight draws as above: what differs are the inputs alone.
+                for variant, state in models.items():
+                    asked = self.method.predict(state, site.client, site.foreign, rng)
+                    found[variant] = with_detection(found[variant], predictions[variant], site.own, asked)
+            return found
 
     def predict(self, client: int, x: Tensor, round_number: int, message: Message, variant: str | None) -> Prediction:
         site, rng = self.sites[client].client, Stream((self.seed, "evaluate", round_number, client))

@@ -25,10 +25,10 @@ class InProcess:
             yield client, self._host.update(client, round_number, message)
 
     def evaluate(
-        self, round_number: int, messages: Mapping[int, Message]
+        self, round_number: int, messages: Mapping[int, Message], foreign: bool = False
     ) -> Iterator[tuple[int, dict[str, Evaluation]]]:
         for client, message in messages.items():
-            yield client, self._host.evaluate(client, round_number, message)
+            yield client, self._host.evaluate(client, round_number, message, foreign)
 
     def predict(
         self, client: int, x: Tensor, round_number: int, message: Message, variant: str | None = None

@@ -94,9 +94,9 @@ class WorkerPool:
             yield header["client"], Reply(Message.from_bytes(frame.payload), header["info"], header["seconds"])
 
     def evaluate(
-        self, round_number: int, messages: Mapping[int, Message]
+        self, round_number: int, messages: Mapping[int, Message], foreign: bool = False
     ) -> Iterator[tuple[int, dict[str, Evaluation]]]:
-        for frame in self._exchange(self._to_clients("evaluate", round_number, messages)):
+        for frame in self._exchange(self._to_clients("evaluate", round_number, messages, foreign=foreign)):
             found = frame.header["evaluation"]
             yield frame.header["client"], {name: Evaluation.from_dict(one) for name, one in found.items()}
 
@@ -125,7 +125,7 @@ class WorkerPool:
         self._folder.cleanup()
 
     def _to_clients(
-        self, request: str, round_number: int, messages: Mapping[int, Message]
+        self, request: str, round_number: int, messages: Mapping[int, Message], **more: Any
     ) -> dict[int, list[tuple[dict[str, Any], bytes]]]:
         """One frame a worker and message: what goes to all clients alike crosses each pipe once."""
         requests: dict[int, list[tuple[dict[str, Any], bytes]]] = {}
@@ -135,7 +135,10 @@ class WorkerPool:
                 if client in messages:
                     groups.setdefault(id(messages[client]), []).append(client)
             requests[worker] = [
-                ({"request": request, "round": round_number, "clients": clients}, messages[clients[0]].to_bytes())
+                (
+                    {"request": request, "round": round_number, "clients": clients, **more},
+                    messages[clients[0]].to_bytes(),
+                )
                 for clients in groups.values()
             ]
         return requests

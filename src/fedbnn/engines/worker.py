@@ -48,7 +48,7 @@ class Worker:
         elif request == "evaluate":
             message = Message.from_bytes(payload)
             for client in header["clients"]:
-                found = self._started.evaluate(client, header["round"], message)
+                found = self._started.evaluate(client, header["round"], message, header["foreign"])
                 self._send({"client": client, "evaluation": {name: one.to_dict() for name, one in found.items()}})
         elif request == "predict":
             sent = dict(Message.from_bytes(payload).arrays)

@@ -35,7 +35,13 @@ UP = Metric("bytes_up_per_client_round", "Sent", "by a client in a round", size,
 DOWN = Metric("bytes_down_per_client_round", "Received", "by a client in a round", size, of_run=True)
 SECONDS = Metric("seconds", "Time", "for the whole run", duration, of_run=True)
 
+FOREIGN_EPISTEMIC = Metric(
+    "ood_auroc_epistemic", "Foreign AUROC", "by epistemic uncertainty; 0.5 is chance", plain, True
+)
+FOREIGN_TOTAL = Metric("ood_auroc_total", "Foreign AUROC, total", "by total uncertainty; 0.5 is chance", plain, True)
+
 SCORES = (OWN, ALL, NLL, ALL_NLL, BRIER, ECE, MCE)
+DETECTION = (FOREIGN_EPISTEMIC, FOREIGN_TOTAL)
 COSTS = (UP, DOWN, SECONDS)
 COLUMNS = (OWN, ALL, NLL, ECE, MCE, *COSTS)
 
@@ -76,6 +82,21 @@ def over_seeds(group: Group, metric: Metric, variant: Variant) -> Spread:
     return Spread.of([getattr(scores, metric.field) for scores in of])
 
 
+def scores(group: Group) -> tuple[Metric, ...]:
+    """The scores of a run: those of DETECTION only where models were asked about foreign inputs."""
+    return (*SCORES, *_detection((group,)))
+
+
+def columns(groups: tuple[Group, ...]) -> tuple[Metric, ...]:
+    """The columns of a comparison."""
+    return (*COLUMNS[: -len(COSTS)], *_detection(groups), *COSTS)
+
+
+def _detection(groups: tuple[Group, ...]) -> tuple[Metric, ...]:
+    results = [result for group in groups for result in group.results]
+    return DETECTION if any(math.isfinite(result.ood_auroc_total) for result in results) else ()
+
+
 def cards(group: Group) -> list[Card]:
     """The headline of a run, and its ε where it has one; a score that is not of the client's own model says so."""
     scored = group.variants[0]
@@ -86,7 +107,7 @@ def cards(group: Group) -> list[Card]:
             show(over_seeds(group, metric, scored), metric.unit),
             metric.meaning if metric.of_run else whose + metric.meaning,
         )
-        for metric in (*SCORES, *COSTS)
+        for metric in (*scores(group), *COSTS)
     ]
     if (guarantee := group.guarantee) is not None:
         found.append(Card("Privacy ε", epsilon_text(guarantee), guarantee.terms))
@@ -98,7 +119,7 @@ def variant_rows(group: Group) -> list[list[str]]:
     if len(group.variants) == 1:
         return []
     return [
-        [NAMES[variant], *(show(over_seeds(group, metric, variant), metric.unit) for metric in SCORES)]
+        [NAMES[variant], *(show(over_seeds(group, metric, variant), metric.unit) for metric in scores(group))]
         for variant in group.variants
     ]
 
@@ -108,13 +129,13 @@ def has_epsilon(groups: tuple[Group, ...]) -> bool:
 
 
 def table(groups: tuple[Group, ...]) -> list[Row]:
-    """A row for each scored model of each method: a cell a column of COLUMNS, and ε where a method has one."""
+    """A row for each scored model of each method: a cell a column, and ε where a method has one."""
     models = [(group, variant) for group in groups for variant in group.variants]
-    columns = [_column(models, metric) for metric in COLUMNS]
+    cells = [_column(models, metric) for metric in columns(groups)]
     if has_epsilon(groups):
-        columns.append(_epsilon(models))
+        cells.append(_epsilon(models))
     return [
-        Row(group, variant, variant == group.variants[0], [column[row] for column in columns])
+        Row(group, variant, variant == group.variants[0], [column[row] for column in cells])
         for row, (group, variant) in enumerate(models)
     ]
 

@@ -100,7 +100,7 @@ def _run(group: Group) -> dict[str, Any]:
     return {
         "cards": headline.cards(group),
         "scored": variants.explained(group.variants) if variants.named(group.variants) else "",
-        "score_columns": headline.SCORES,
+        "score_columns": headline.scores(group),
         "variant_rows": headline.variant_rows(group),
         "privacy": "" if privacy.protected(group.guarantee) else privacy.in_words(group.guarantee, sends),
     }
@@ -110,7 +110,7 @@ def _results(study: Study) -> dict[str, Any]:
     """The headline of a comparison."""
     held = list(dict.fromkeys(variant for group in study.groups for variant in group.variants))
     return {
-        "columns": headline.COLUMNS,
+        "columns": headline.columns(study.groups),
         "epsilon": headline.has_epsilon(study.groups),
         "rows": headline.table(study.groups),
         "scored": variants.explained(held),

@@ -91,6 +91,8 @@ class Scores(BaseModel):
     ece: Number
     mce: Number
     all_class_nll: Number
+    ood_auroc_epistemic: Number = math.nan
+    ood_auroc_total: Number = math.nan
 
 
 class Result(Scores):

@@ -1,0 +1,75 @@
+"""Inputs of another data set than the one that is learned: as public alignment points, or as foreign records.
+
+Labels have no part in this, so a data set of which there is only a test half can serve.
+"""
+
+from pathlib import Path
+
+import numpy as np
+
+from fedbnn.data.dataset import Floats
+from fedbnn.data.known import KNOWN
+from fedbnn.data.nearest import did_you_mean
+from fedbnn.data.npz_source import NpzFile
+from fedbnn.data.sources import DataSettings, obtain
+from fedbnn.data.stored import Array, Half, Stored, inputs_of
+from fedbnn.errors import UserError
+
+NAMED = ("digits", *KNOWN)
+FOREIGN = 1000
+
+
+def alignment_inputs(settings: DataSettings, shape: tuple[int, ...], seed: int) -> Floats:
+    """`data.alignment` inputs of `data.alignment_source`, drawn from its training half or, without one, its test half.
+
+    They come as they are loaded: scaling is the caller's.
+    """
+    field = "data.alignment_source"
+    said, x = _inputs(field, settings.alignment_source, settings, ("train", "test"))
+    if settings.alignment > len(x):
+        raise UserError(f"data.alignment = {settings.alignment}, but {said} has only {len(x)} inputs; lower it")
+    rows = np.random.default_rng([seed, *b"alignment"]).choice(len(x), settings.alignment, replace=False)
+    return _checked(field, settings.alignment_source, said, x[np.sort(rows)], shape)
+
+
+def foreign_inputs(source: str, settings: DataSettings, shape: tuple[int, ...]) -> Floats:
+    """The first 1000 test inputs of `evaluation.foreign` (or as many as `data.test_records`), as they are loaded."""
+    said, x = _inputs("evaluation.foreign", source, settings, ("test",))
+    return _checked("evaluation.foreign", source, said, x[: settings.test_records or FOREIGN], shape)
+
+
+def _inputs(field: str, source: str, settings: DataSettings, halves: tuple[Half, ...]) -> tuple[str, Array]:
+    """The inputs of the first of these halves that is there, and what to call them."""
+    if _same(source, settings):
+        raise UserError(f"{field} = {source!r} is the data set that clients learn; name another, or leave it empty")
+    stored = _stored(field, source)
+    half = next((half for half in halves if half in stored.halves), halves[-1])
+    return f"the {half} half of {source!r}", stored.read(half)[half][0]
+
+
+def _stored(field: str, source: str) -> Stored:
+    if source in NAMED:
+        return obtain(field, source)
+    if source.endswith(".npz"):
+        return NpzFile(source, f"{field} = {source!r}")
+    raise UserError(
+        f"{field} = {source!r} is neither an .npz file nor one of: {', '.join(NAMED)}{did_you_mean(source, NAMED)}"
+    )
+
+
+def _same(source: str, settings: DataSettings) -> bool:
+    if settings.source == "npz":
+        return Path(source).expanduser().resolve() == Path(settings.path).expanduser().resolve()
+    return source == settings.source
+
+
+def _checked(field: str, source: str, said: str, x: Array, shape: tuple[int, ...]) -> Floats:
+    inputs = inputs_of(f"{field} = {source!r}", "inputs", x)
+    if inputs.shape[1:] != shape:
+        raise UserError(
+            f"{field} = {source!r}: an input has shape {inputs.shape[1:]}, but the data set that clients learn has "
+            f"{shape}; they must be the same"
+        )
+    if len(x) and not np.isfinite(inputs).all():
+        raise UserError(f"{field} = {source!r}: {said} holds NaN or infinity")
+    return inputs
