@@ -384,6 +384,7 @@ def test_stopped_after_the_last_round(call, sets, tmp_path, finished, monkeypatc
         (["data.source=digit"], "did you mean 'digits'?"),
         (["data.source=npz", "data.path=/no/such/file.npz"], "there is no such file"),
         (["evaluation.split=validation"], "data.validation = 0"),
+        (["engine.device=gpu"], "engine.device = 'gpu': Value error, must be auto, cpu, cuda, cuda:N"),
         (['models=[{name="cnn4"}]'], "unknown model 'cnn4'; did you mean 'cnn3'?"),
         (['models=[{name="mlp", options={depth=2}}]'], "its options are hidden"),
         (['models=[{name="not_there.at_all:make"}]'], "No module named 'not_there'"),
@@ -393,6 +394,15 @@ def test_stopped_after_the_last_round(call, sets, tmp_path, finished, monkeypatc
 @pytest.mark.parametrize("command", [["run"], ["compare", "--methods", "fedbnn,local"]], ids=["run", "compare"])
 def test_a_mistake_in_the_configuration(refused, sets, tmp_path, command, changes, expected):
     assert expected in refused(*command, *sets(*changes), "--out", tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize("command", [["run"], ["compare", "--methods", "local"]], ids=["run", "compare"])
+def test_a_device_that_is_not_here(refused, sets, tmp_path, monkeypatch, command):
+    monkeypatch.setattr("torch.cuda.is_available", lambda: False)
+    monkeypatch.setattr("fedbnn.experiment.load_dataset", lambda *_: pytest.fail("work has begun"))
+    said = refused(*command, *sets("engine.device=cuda"), "--out", tmp_path / "run")
+    assert "engine.device = 'cuda': PyTorch sees no CUDA device here" in said
     assert not (tmp_path / "run").exists()
 
 

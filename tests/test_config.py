@@ -270,7 +270,7 @@ def test_a_folder_instead_of_a_file(tmp_path):
 
 
 def test_to_json_leaves_the_engine_out():
-    written = Config(engine=EngineSettings(workers=5, debug=True)).to_json()
+    written = Config(engine=EngineSettings(workers=5, debug=True, device="cuda:1")).to_json()
     assert "engine" not in written
     assert written == Config().to_json()
 

@@ -8,11 +8,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal, get_args, get_origin
 
-from pydantic import ConfigDict, Field, TypeAdapter, ValidationError, create_model
+from pydantic import ConfigDict, Field, TypeAdapter, ValidationError, create_model, field_validator
 from pydantic.fields import FieldInfo
 
 from fedbnn import settings
 from fedbnn.data import DataSettings, PartitionSettings
+from fedbnn.devices import ALLOWED, is_device_name
 from fedbnn.errors import UserError
 from fedbnn.method import Method
 from fedbnn.methods import METHODS
@@ -42,10 +43,24 @@ class EvaluationSettings:
 
 @settings.dataclass(frozen=True, config=settings.STRICT)
 class EngineSettings:
-    """Where clients run. Has no influence on any result."""
+    """Where clients run. Has no influence on any result, except that another device draws other random numbers."""
 
-    workers: int = Field(default=0, ge=0, description="worker processes; 0 means one per core")
+    workers: int = Field(
+        default=0, ge=0, description="worker processes; 0 means one per core, and one if device is not the CPU"
+    )
     debug: bool = Field(default=False, description="run all clients in this process, one after the other")
+    device: str = Field(
+        default="cpu",
+        description=f"where clients compute: {ALLOWED}; auto is a GPU if there is one. Another device draws other "
+        "random numbers and rounds differently: results differ as those of another seed do",
+    )
+
+    @field_validator("device")
+    @classmethod
+    def _known(cls, name: str) -> str:
+        if not is_device_name(name):
+            raise ValueError(f"must be {ALLOWED}")
+        return name
 
 
 Methods = create_model(

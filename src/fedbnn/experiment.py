@@ -13,6 +13,7 @@ from fedbnn.data.dataset import fingerprint_of
 from fedbnn.data.known import KNOWN
 from fedbnn.data.other_inputs import foreign_inputs
 from fedbnn.data.sources import obtain
+from fedbnn.devices import find_device
 from fedbnn.engines import Engine, InProcess, Site, WorkerPool
 from fedbnn.errors import UserError
 from fedbnn.evaluation import Evaluation
@@ -105,8 +106,10 @@ class Prepared:
 def make_engine(settings: EngineSettings) -> Engine:
     """The engine of these settings; a pool lives until it is closed and serves any number of runs."""
     if settings.debug:
-        return InProcess()
-    return WorkerPool(settings.workers or _cores())
+        return InProcess(settings.device)
+    # Every process that uses a GPU takes some of its memory, and one keeps it busy.
+    on_cpu = find_device(settings.device).type == "cpu"
+    return WorkerPool(settings.workers or (_cores() if on_cpu else 1), settings.device)
 
 
 def _cores() -> int:
@@ -121,6 +124,8 @@ def run(
 
     An `engine` that is given is not closed: one pool of workers can serve many runs.
     """
+    if engine is None:
+        find_device(config.engine.device)  # one that is not here is told before any work
     prepared = Prepared.of(config, [config.method])
     folder = RunFolder.open(out, config.to_json(), prepared.manifest, resume=resume)
     with folder.locked(), nullcontext(engine) if engine else closing(make_engine(config.engine)) as used:
@@ -167,6 +172,7 @@ def compare(
     for option, values in (("--methods", methods), ("--seeds", seeds)):
         if values is not None and (len(set(values)) != len(values) or not values):
             raise UserError(f"{option}: name at least one, and each only once")
+    find_device(config.engine.device)
     _check_comparison_folder(out)
     observer = observer or Observer()
     if methods is None:

@@ -26,6 +26,9 @@ class Message:
     def get(self, name: str) -> Tensor | None:
         return self.arrays.get(name)
 
+    def to(self, device: torch.device | str) -> "Message":
+        return Message({name: array.to(device) for name, array in self.arrays.items()})
+
     @property
     def nbytes(self) -> int:
         """The size of the numbers themselves, without the header."""

@@ -8,11 +8,12 @@ Randomness comes in as a `Stream`. Diagnostics are returned beside the state, ne
 import json
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field, fields, replace
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, ClassVar, Generic, Literal, NamedTuple, TypeVar
+from typing import Any, ClassVar, Generic, Literal, NamedTuple, Self, TypeVar
 
+import torch
 from pydantic import TypeAdapter
 from torch import Tensor
 
@@ -34,6 +35,9 @@ class State:
         """The fields that have a value, by name."""
         named = {field.name: getattr(self, field.name) for field in fields(self)}
         return {name: value for name, value in named.items() if value is not None}
+
+    def to(self, device: torch.device | str) -> Self:
+        return replace(self, **{name: value.to(device) for name, value in self.tensors().items()})
 
 
 S = TypeVar("S", bound=State)  # the client's state
@@ -62,18 +66,23 @@ class Client:
     fingerprint: str = ""  # of the records before they were scaled, by which ledgers tell sets of records apart
 
     @property
+    def device(self) -> torch.device:
+        """Where its half is computed: where its records are."""
+        return self.train.x.device
+
+    @property
     def door(self) -> Door:
-        """The one way out for what leaves under privacy."""
+        """The one way out for what leaves under privacy. Works on the CPU, on whole numbers in double precision."""
         if self.ledgers is None:
             raise UserError(
                 f"privacy.mechanism = '{self.privacy.mechanism}' needs a place for ledgers of what is spent: "
                 "make_sites(..., ledgers=folder)"
             )
         return Door(
-            self.train.x,
-            self.train.y,
+            self.train.x.cpu(),
+            self.train.y.cpu(),
             self.classes,
-            self.alignment,
+            self.alignment.cpu(),
             self.privacy,
             self.rounds,
             self.multiplicity,
@@ -91,17 +100,19 @@ class Client:
 
     def network_with(self, outputs: int) -> FlatNetwork:
         """The client's architecture with another number of outputs, e.g. as an embedding."""
-        return _scratch(json.dumps(asdict(self.model)), tuple(self.train.x.shape[1:]), outputs, self.seed)
+        shape = tuple(self.train.x.shape[1:])
+        return _scratch(json.dumps(asdict(self.model)), shape, outputs, self.seed, self.device)
 
     def initial_weights(self) -> Tensor:
         """Weights as the model's own initialisation draws them for this client."""
-        return _initial(self.model, tuple(self.train.x.shape[1:]), self.classes, self.seed, self.index)
+        weights = _initial(self.model, tuple(self.train.x.shape[1:]), self.classes, self.seed, self.index)
+        return weights.to(self.device)
 
 
 @lru_cache(maxsize=16)
-def _scratch(model: str, shape: tuple[int, ...], outputs: int, seed: int) -> FlatNetwork:
+def _scratch(model: str, shape: tuple[int, ...], outputs: int, seed: int, device: torch.device) -> FlatNetwork:
     settings = TypeAdapter(ModelSettings).validate_json(model)
-    return FlatNetwork(lambda: build(settings, shape, outputs), Stream((seed, "scratch")).seed)
+    return FlatNetwork(lambda: build(settings, shape, outputs), Stream((seed, "scratch")).seed, device)
 
 
 def _initial(model: ModelSettings, shape: tuple[int, ...], outputs: int, seed: int, index: int) -> Tensor:
@@ -127,7 +138,8 @@ class Roster:
     def network(self, client: int, outputs: int | None = None) -> FlatNetwork:
         """A client's architecture: scratch space, as `Client.network`."""
         shape = tuple(self.alignment.shape[1:])
-        return _scratch(json.dumps(asdict(self.models[client])), shape, outputs or self.classes, self.seed)
+        model, device = json.dumps(asdict(self.models[client])), self.alignment.device
+        return _scratch(model, shape, outputs or self.classes, self.seed, device)
 
     def initial_weights(self, client: int, outputs: int | None = None) -> Tensor:
         """Weights as this client's model would start with, were it on its own."""

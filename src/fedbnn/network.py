@@ -39,13 +39,14 @@ class FlatNetwork:
     """A module bound to a flat `weights` buffer and a flat `gradient` buffer of the same length.
 
     Writing into `weights` changes the module; `backward` on anything computed by calling the network adds into
-    `gradient`. Parameters that do not require a gradient stay as the module made them.
+    `gradient`. Parameters that do not require a gradient stay as the module made them. The module is made on the CPU
+    and then moved, so it starts with the same weights on every device.
     """
 
-    def __init__(self, factory: ModuleFactory, seed: int) -> None:
+    def __init__(self, factory: ModuleFactory, seed: int, device: torch.device | str = "cpu") -> None:
         with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(seed)
-            self.module = factory()
+            torch.default_generator.manual_seed(seed)  # other devices' generators would not be put back
+            self.module = factory().to(device)
         refuse_running_statistics(self.module)
         parameters = [p for p in self.module.parameters() if p.requires_grad]
         if not parameters:
@@ -55,8 +56,8 @@ class FlatNetwork:
                 f"model {type(self.module).__name__} has lazy layers, whose sizes are not known: state them"
             )
         self.size = sum(p.numel() for p in parameters)
-        self.weights = torch.empty(self.size)
-        self.gradient = torch.zeros(self.size)
+        self.weights = torch.empty(self.size, device=device)
+        self.gradient = torch.zeros(self.size, device=device)
         offset = 0
         for parameter in parameters:
             view = view_of(self.weights, offset, parameter.shape)

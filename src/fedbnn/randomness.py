@@ -13,15 +13,22 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
+from fedbnn.devices import CPU
+
 
 @dataclass(frozen=True)
 class Stream:
     """A named place in the tree of randomness; `child` goes down, `torch` and `numpy` make generators."""
 
     path: tuple[str | int, ...]
+    device: torch.device = CPU  # where torch's generators draw; has no part in the seed
 
     def child(self, *names: str | int) -> "Stream":
-        return Stream(self.path + names)
+        return Stream(self.path + names, self.device)
+
+    def on_cpu(self) -> "Stream":
+        """The same place, for what is computed on the CPU whatever the device."""
+        return Stream(self.path)
 
     @property
     def seed(self) -> int:
@@ -29,7 +36,7 @@ class Stream:
         return int.from_bytes(digest[:8], "little") >> 1
 
     def torch(self) -> torch.Generator:
-        return torch.Generator().manual_seed(self.seed)
+        return torch.Generator(self.device).manual_seed(self.seed)
 
     def numpy(self) -> np.random.Generator:
         return np.random.default_rng(self.seed)
@@ -37,11 +44,20 @@ class Stream:
 
 @contextmanager
 def repeatable(stream: Stream) -> Iterator[None]:
-    """One thread and a seeded global generator (for a user's dropout): the same bits wherever this is computed."""
+    """One thread and a seeded global generator (for a user's dropout): the same bits wherever this is computed.
+
+    On CUDA also kernels that repeat themselves, in full single precision. What was drawn before from the global
+    generator goes on afterwards, on the CPU and on CUDA.
+    """
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
+    forked = [stream.device] if stream.device.type == "cuda" else []
+    cudnn = torch.backends.cudnn
     try:
-        with torch.random.fork_rng(devices=[]):
+        with (
+            torch.random.fork_rng(forked, device_type="cuda"),
+            cudnn.flags(enabled=cudnn.enabled, deterministic=True, allow_tf32=False),
+        ):
             torch.manual_seed(stream.child("global").seed)
             yield
     finally:

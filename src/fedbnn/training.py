@@ -37,6 +37,9 @@ class Records:
     def __len__(self) -> int:
         return len(self.x)
 
+    def to(self, device: torch.device) -> "Records":
+        return Records(self.x.to(device), self.y.to(device))
+
     def take(self, index: Tensor) -> "Records":
         return Records(take_rows(self.x, index), self.y[index])
 
@@ -58,7 +61,7 @@ def take_rows(x: Tensor, index: Tensor) -> Tensor:
 def epochs(records: Records, passes: int, batch_size: int, generator: torch.Generator) -> Iterator[Records]:
     """Minibatches of `passes` passes over the records, each pass in a new random order."""
     for _ in range(passes):
-        order = torch.randperm(len(records), generator=generator)
+        order = torch.randperm(len(records), generator=generator, device=generator.device)
         for index in order.split(batch_size):
             yield records.take(index)
 
@@ -67,7 +70,7 @@ def steps(records: Records, count: int, batch_size: int, generator: torch.Genera
     """Exactly `count` minibatches, going round the records in a new random order each time."""
     done = 0
     while done < count:
-        order = torch.randperm(len(records), generator=generator)
+        order = torch.randperm(len(records), generator=generator, device=generator.device)
         for index in order.split(batch_size)[: count - done]:
             yield records.take(index)
             done += 1

@@ -53,7 +53,7 @@ class VariationalStep:
         self.theta.grad = torch.empty_like(self.theta)
         self.mu, self.rho = self.theta.data[:size], self.theta.data[size:]
         self.mu_grad, self.rho_grad = self.theta.grad[:size], self.theta.grad[size:]
-        self.noise, self.scratch = torch.empty(size), torch.empty(size)
+        self.noise, self.scratch = torch.empty_like(self.mu), torch.empty_like(self.mu)
         self.optimiser = torch.optim.Adam([self.theta], lr=learning_rate, eps=eps, fused=True)
         self.strength = 0.0
         if anchor:

@@ -35,9 +35,9 @@ class Gaussian:
         return cls(torch.cat([mean, torch.full_like(mean, rho)]))
 
     @classmethod
-    def isotropic(cls, size: int, sd: float) -> "Gaussian":
+    def isotropic(cls, size: int, sd: float, device: torch.device | str = "cpu") -> "Gaussian":
         """N(0, sd^2) on every weight: the prior of a client that has heard from nobody."""
-        return cls.around(torch.zeros(size), inverse_softplus(sd))
+        return cls.around(torch.zeros(size, device=device), inverse_softplus(sd))
 
     def with_sd_at_least(self, floor: float) -> "Gaussian":
         """The same means, and no standard deviation below `floor`."""

@@ -17,6 +17,7 @@ from fedbnn.bayes.gaussian import Gaussian
 from fedbnn.network import FlatNetwork
 
 _CACHE_FRIENDLY = 2**15  # numbers in a batch of records whose activations stay in a core's cache
+_BUSY = 2**21  # numbers in a batch of records that keep a GPU busy
 
 
 @dataclass(frozen=True)
@@ -26,6 +27,9 @@ class Prediction:
     probs: Tensor
     logits: Tensor
     aleatoric: Tensor
+
+    def to(self, device: torch.device | str) -> "Prediction":
+        return Prediction(self.probs.to(device), self.logits.to(device), self.aleatoric.to(device))
 
     @property
     def total(self) -> Tensor:
@@ -58,14 +62,16 @@ def logits_of(network: FlatNetwork, weights: Tensor, x: Tensor) -> Tensor:
     """The network's outputs for every record of x at these weights."""
     network.module.eval()
     network.weights.copy_(weights)
-    batch = max(32, _CACHE_FRIENDLY // max(1, x[:1].numel()))
+    numbers = _CACHE_FRIENDLY if x.device.type == "cpu" else _BUSY
+    batch = max(32, numbers // max(1, x[:1].numel()))
     return torch.cat([network(part) for part in x.split(batch)])
 
 
 @torch.inference_mode()
 def average(network: FlatNetwork, draws: Iterator[Tensor], x: Tensor) -> Prediction:
     """The predictive distribution over the given weight vectors (one vector: a plain network)."""
-    logits, probs, aleatoric, count = torch.zeros(()), torch.zeros(()), torch.zeros(()), 0
+    logits, probs, aleatoric = x.new_zeros(3).unbind()
+    count = 0
     for weights in draws:
         one = logits_of(network, weights, x)
         soft = one.softmax(1)

@@ -7,6 +7,7 @@ from typing import Any
 from torch import Tensor
 
 from fedbnn.bayes import Prediction
+from fedbnn.devices import find_device
 from fedbnn.engines.engine import Reply, Site
 from fedbnn.engines.host import ClientHost
 from fedbnn.evaluation import Evaluation
@@ -17,8 +18,11 @@ from fedbnn.method import Method
 class InProcess:
     """An Engine without any other process."""
 
+    def __init__(self, device: str = "cpu") -> None:
+        self._device = find_device(device)
+
     def start(self, method: Method[Any, Any], sites: Sequence[Site], seed: int) -> None:
-        self._host = ClientHost(method, sites, seed)
+        self._host = ClientHost(method, sites, seed, self._device)
 
     def update(self, round_number: int, messages: Mapping[int, Message]) -> Iterator[tuple[int, Reply]]:
         for client, message in messages.items():

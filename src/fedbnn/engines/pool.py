@@ -18,6 +18,7 @@ from typing import IO, Any, cast
 from torch import Tensor
 
 from fedbnn.bayes import Prediction
+from fedbnn.devices import find_device
 from fedbnn.engines import frames, handover
 from fedbnn.engines.engine import ClientFailure, Reply, Site
 from fedbnn.errors import UserError
@@ -53,9 +54,10 @@ def balanced(costs: Mapping[int, float], workers: int) -> list[list[int]]:
 
 
 class WorkerPool:
-    """An Engine over worker processes."""
+    """An Engine over worker processes, which compute on one device."""
 
-    def __init__(self, workers: int) -> None:
+    def __init__(self, workers: int, device: str = "cpu") -> None:
+        self._device = find_device(device)
         environment = {**os.environ, **_ENVIRONMENT}
         command = [sys.executable, "-m", "fedbnn.engines.worker"]
         # A session of their own: Ctrl-C reaches this process only, which then ends them in good order.
@@ -85,6 +87,7 @@ class WorkerPool:
             "handover": str(path),
             "method": {"class": f"{cls.__module__}:{cls.__qualname__}", "settings": asdict(cast(Any, method))},
             "seed": seed,
+            "device": str(self._device),
         }
         self._everyone([({**header, "clients": share}, b"") for share in self._shares])
 

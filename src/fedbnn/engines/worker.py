@@ -42,7 +42,8 @@ class Worker:
         if request == "start":
             sys.path[:] = header["sys_path"]
             sites = handover.read(Path(header["handover"]), header["clients"])
-            self.host = ClientHost(method_from(header["method"]), sites, header["seed"])
+            device = torch.device(header["device"])
+            self.host = ClientHost(method_from(header["method"]), sites, header["seed"], device)
         elif request == "update":
             self._update(self._started, header, Message.from_bytes(payload))
         elif request == "evaluate":

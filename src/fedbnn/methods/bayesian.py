@@ -51,7 +51,7 @@ class BayesianTraining:
         return Posterior(Gaussian.around(client.initial_weights(), self.initial_rho).theta)
 
     def alone_prior(self, client: Client) -> Gaussian:
-        return Gaussian.isotropic(client.network.size, self.prior_sd)
+        return Gaussian.isotropic(client.network.size, self.prior_sd, client.device)
 
     def train(
         self, start: Gaussian, prior: Gaussian, client: Client, passes: int, rng: Stream

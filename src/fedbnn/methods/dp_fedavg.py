@@ -146,14 +146,15 @@ class DPFedAvg(PointTraining, Averaging[Point]):
         expected = self.sampling_rate * len(records)
         sd = self.noise_multiplier(client.rounds) * self.clip
         # Amplification by sampling holds only for a sample nobody can foresee: it is as secret as the noise.
+        here = rng.on_cpu()  # where the operating system's randomness arrives, too
         sample, noise = (
-            (rng.child("sample").torch(), rng.child("noise").torch()) if self.noise == "seed" else (None, None)
+            (here.child("sample").torch(), here.child("noise").torch()) if self.noise == "seed" else (None, None)
         )
         norms = []
         for _ in range(self.steps):
-            batch = records.take(poisson_batch(len(records), self.sampling_rate, sample))
+            batch = records.take(poisson_batch(len(records), self.sampling_rate, sample).to(client.device))
             total, lengths = clipped_sum(network, batch.x, batch.y, self.clip)
-            total += gaussian_noise(network.size, sd, noise)
+            total += gaussian_noise(network.size, sd, noise).to(client.device)
             network.weights.sub_(total, alpha=self.private_rate / expected)
             norms.append(lengths)
         return network.weights.clone(), torch.cat(norms)

@@ -120,7 +120,7 @@ class Exchange(Method[S, Uploads]):
     def target(self, phi_bar: Tensor, client: Client, prediction: Callable[[], Prediction]) -> Tensor:
         """The corrected target on the alignment set, as class probabilities; `prediction` is the client's own."""
         rule = self.rule(client.privacy)
-        own = output_of(prediction(), rule) if self.gamma < 1 else torch.zeros(())  # not worth the time, if not used
+        own = output_of(prediction(), rule) if self.gamma < 1 else torch.zeros_like(phi_bar)  # not worth the time
         return target_of(phi_bar, own, self.gamma, rule)
 
     def server_init(self, roster: Roster) -> Uploads:

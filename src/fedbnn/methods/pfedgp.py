@@ -11,7 +11,8 @@ hold zero probability. The embedding is the client's architecture with `embeddin
 Cost: Gibbs sampling factorises a matrix of the node's records (in training, of half of them) per node, chain and step:
 about m^3 / 3 x chains x steps x 1.3 operations for a balanced tree over m records, and m^2 x chains numbers of memory.
 `benchmarks/methods.py` shows how time grows: nearer to m^2 up to some hundred records. Above `record_cap` records a
-client uses a random, class-balanced subset, drawn anew in each step of training and once for prediction.
+client uses a random, class-balanced subset, drawn anew in each step of training and once for prediction. The embedding
+is computed on the client's device; the tree is sampled on the CPU, in double precision and with numpy's generators.
 """
 
 from collections.abc import Mapping
@@ -63,14 +64,14 @@ class PFedGP(Averaging[Point]):
 
     def client_init(self, client: Client) -> Point:
         """What the client knows of the embedding before it has heard of any: nothing."""
-        return Point(torch.zeros(client.network_with(self.embedding).size))
+        return Point(torch.zeros_like(client.network_with(self.embedding).weights))
 
     def client_update(
         self, state: Point, client: Client, message: Message, round_number: int, rng: Stream
     ) -> Update[Point]:
         network = client.network_with(self.embedding)
-        start = message.arrays["weights"]
-        tree = fit_tree(logits_of(network, start, client.train.x), client.train.y)
+        start, labels = message.arrays["weights"], client.train.y.cpu()
+        tree = fit_tree(logits_of(network, start, client.train.x).cpu(), labels)
         network.module.train()
         network.weights.copy_(start)
         parameter = torch.nn.Parameter(network.weights, requires_grad=False)
@@ -78,12 +79,14 @@ class PFedGP(Averaging[Point]):
         optimiser = torch.optim.SGD(
             [parameter], self.learning_rate, self.momentum, weight_decay=self.weight_decay, fused=True
         )
-        choice, normal, gamma = rng.child("records").torch(), rng.child("gibbs").torch(), rng.child("omega").numpy()
+        here = rng.on_cpu()
+        choice, normal, gamma = here.child("records").torch(), here.child("gibbs").torch(), here.child("omega").numpy()
         loss = torch.zeros(())
         for _ in range(self.inner_steps):
-            batch = client.train.take(subset(client.train.y, self.record_cap, choice))
+            index = subset(labels, self.record_cap, choice)
             network.gradient.zero_()
-            loss = tree_loss(network(batch.x), batch.y, tree, self.gp(self.train_chains), normal, gamma)
+            embedded = network(client.train.take(index.to(client.device)).x).cpu()
+            loss = tree_loss(embedded, labels[index], tree, self.gp(self.train_chains), normal, gamma)
             loss.backward()
             torch.nn.utils.clip_grad_norm_([parameter], self.gradient_clip)
             optimiser.step()
@@ -92,17 +95,19 @@ class PFedGP(Averaging[Point]):
 
     def predict(self, state: Point, client: Client, x: Tensor, rng: Stream) -> Prediction:
         network = client.network_with(self.embedding)
-        seen = client.train.take(subset(client.train.y, self.record_cap, rng.child("records").torch()))
-        embedded = logits_of(network, state.weights, seen.x)
+        here, labels = rng.on_cpu(), client.train.y.cpu()
+        index = subset(labels, self.record_cap, here.child("records").torch())
+        seen = client.train.take(index.to(client.device))
+        embedded, known = logits_of(network, state.weights, seen.x).cpu(), labels[index]
         probs, aleatoric = predict_tree(
             embedded,
-            seen.y,
-            logits_of(network, state.weights, x),
+            known,
+            logits_of(network, state.weights, x).cpu(),
             client.classes,
-            fit_tree(embedded, seen.y),
+            fit_tree(embedded, known),
             self.gp(self.test_chains),
-            rng.child("gibbs").torch(),
-            rng.child("omega").numpy(),
+            here.child("gibbs").torch(),
+            here.child("omega").numpy(),
         )
         return Prediction(probs, probs.clamp_min(IMPOSSIBLE).log(), aleatoric)
 

@@ -21,7 +21,7 @@ _MOST_RECORDS = 128  # at once: more do not make the kernels faster
 
 
 def clipped_sum(network: FlatNetwork, x: Tensor, y: Tensor, clip: float) -> tuple[Tensor, Tensor]:
-    """S in the layout of `network.gradient`, and the norms ||g_r||; `network.gradient` itself is left alone.
+    """S in the layout of `network.gradient`, and the norms ||g_r|| on the CPU; `network.gradient` itself is left alone.
 
     A record whose gradient (or its squared norm) is not finite contributes zero: raising an error would tell that it
     is there. Its norm is given as infinity. No contribution is longer than `clip`; the rounding of the sum itself,
@@ -29,7 +29,7 @@ def clipped_sum(network: FlatNetwork, x: Tensor, y: Tensor, clip: float) -> tupl
     """
     if not (clip > 0 and math.isfinite(clip)):
         raise ValueError(f"clip is {clip}: must be a finite number above 0")
-    total = torch.zeros(network.size)
+    total = torch.zeros_like(network.weights)
     norms = torch.zeros(len(x))
     few = max(1, min(_MOST_RECORDS, _MOST_NUMBERS // network.size))
     for start in range(0, len(x), few):
@@ -45,8 +45,8 @@ def _add_clipped(total: Tensor, network: FlatNetwork, x: Tensor, y: Tensor, clip
     weights = (clip * _SHRINK / norms).clamp_max(1).masked_fill(broken, 0).float()  # a norm of zero has weight one
     if broken.any():
         for piece in pieces:
-            piece.forget(broken)  # zero times infinity is not zero
-    offset = 0
+            piece.forget(broken.to(x.device))  # zero times infinity is not zero
+    offset, weights = 0, weights.to(x.device)
     for piece in pieces:
         piece.add_weighted(weights, total[offset : offset + piece.width])
         offset += piece.width

@@ -30,7 +30,7 @@ _ROWS = 1024  # records whose contributions are held at once
 class Door:
     """Attributes:
 
-    x, y: the client's records; what leaves of them goes through `_release`.
+    x, y: the client's records, on the CPU as the alignment set; what leaves of them goes through `_release`.
     rounds: exchanges that are planned.
     multiplicity: the largest number of clients that hold one and the same record.
     folder: of the client's ledgers, one for each set of records.
@@ -82,7 +82,7 @@ class Door:
 
     def sums(self, head: Tensor) -> Tensor:
         """The noisy sum over records at this head, as whole numbers in units of the grid."""
-        shape = self.shape
+        shape, head = self.shape, head.cpu()
         if tuple(head.shape) != (shape.features, shape.classes):
             raise UserError(f"a head of shape {tuple(head.shape)} was sent: it must be {shape.features, shape.classes}")
 
@@ -110,12 +110,12 @@ class Door:
         They are put on the simplex first: of logits, one record can change any number by any amount.
         """
         points = len(self.alignment)
-        seen = "" if received is None else received
+        seen = "" if received is None else received.cpu()
         released = self._release(
             digest_of("outputs", self.alignment, seen, round_number),
             points * self.classes,
             simplex_sensitivity(points) * (1 + 1e-6),  # what rounding and the grid could add
-            lambda: (onto_simplex(probs) / UNIT).trunc().to(torch.int64),
+            lambda: (onto_simplex(probs.cpu()) / UNIT).trunc().to(torch.int64),
         )
         return (released.double() * UNIT).float().view(points, self.classes)
 

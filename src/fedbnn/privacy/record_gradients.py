@@ -70,11 +70,15 @@ Piece = Rows | Outer
 
 
 def _squared_norms(matrix: Tensor) -> Tensor:
-    """Short sums in single precision, added up in double: as fast as the one, nearly as exact as the other."""
+    """Short sums in single precision, added up in double: as fast as the one, nearly as exact as the other.
+
+    The double ones on the CPU: some devices have no double precision.
+    """
     whole = matrix.shape[1] // _SHORT * _SHORT
-    norms: Tensor = torch.linalg.vector_norm(matrix[:, whole:], dim=1).double().square()
+    norms: Tensor = torch.linalg.vector_norm(matrix[:, whole:], dim=1).cpu().double().square()
     if whole:
-        norms += torch.linalg.vector_norm(matrix[:, :whole].unflatten(1, (-1, _SHORT)), dim=2).double().square().sum(1)
+        parts = torch.linalg.vector_norm(matrix[:, :whole].unflatten(1, (-1, _SHORT)), dim=2)
+        norms += parts.cpu().double().square().sum(1)
     return norms
 
 
@@ -186,7 +190,7 @@ def _kernel_gradients(layer: nn.Conv2d, before: Tensor, error: Tensor) -> Tensor
     windows = padded.unfold(1, height, step_down).unfold(2, width, step_across).permute(0, 1, 2, 4, 5, 3)
     count, places, out = error.shape
     taps = height * width * layer.in_channels
-    gradients = torch.empty(count, out, taps)
+    gradients = error.new_empty(count, out, taps)
     few = max(1, _CACHE_FRIENDLY // (places * taps))
     for start in range(0, count, few):
         part = slice(start, start + few)
