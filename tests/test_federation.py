@@ -16,6 +16,7 @@ class Tampered(InProcess):
     """An engine in which client 1 sends something else than it should."""
 
     def __init__(self, bad: Message) -> None:
+        super().__init__()
         self.bad = bad
 
     def update(self, round_number: int, messages: Mapping[int, Message]) -> Iterator[tuple[int, Reply]]:

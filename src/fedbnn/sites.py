@@ -39,6 +39,11 @@ def make_sites(
     `foreign` are inputs as loaded that are nobody's, on which `Federation.evaluate` can try the models' uncertainty.
     """
     settings = tuple(ModelSettings(m) if isinstance(m, str) else m for m in models)
+    if training is not None and training.augment != "none" and len(data.dataset.input_shape) != 3:
+        raise UserError(
+            f"training.augment = '{training.augment}' needs images (channels, height, width), the records are "
+            f"{data.dataset.input_shape}; set it to none"
+        )
     alignment = channels_last(torch.from_numpy(data.alignment()))
     x, y, _ = data.evaluation(split)
     evaluation = Records(channels_last(torch.from_numpy(x)), torch.from_numpy(y))

@@ -9,6 +9,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from fedbnn import settings
+from fedbnn.augmentation import Augment, augmented
 from fedbnn.network import FlatNetwork
 
 
@@ -21,6 +22,12 @@ class TrainingSettings:
         default=50, ge=0, description="passes over a client's own records before the first exchange (round 0)"
     )
     batch_size: int = Field(default=32, ge=1, description="records in a minibatch of local training")
+
+    augment: Augment = Field(
+        default="none",
+        description="how images are varied each time they are seen in training, own and alignment points alike: flip "
+        "(mirrored left to right by chance), shift (moved by up to two pixels), flip_shift, or none",
+    )
 
     def passes(self, round_number: int) -> int:
         """Epochs of local training in this round; round 0 is the warm-up."""
@@ -43,6 +50,9 @@ class Records:
     def take(self, index: Tensor) -> "Records":
         return Records(take_rows(self.x, index), self.y[index])
 
+    def varied(self, how: Augment, generator: torch.Generator) -> "Records":
+        return self if how == "none" else Records(augmented(self.x, how, generator), self.y)
+
 
 def channels_last(x: Tensor) -> Tensor:
     """Images in the layout of the fast convolution kernels; anything else as it is. Always a fresh, aligned copy."""
@@ -58,21 +68,25 @@ def take_rows(x: Tensor, index: Tensor) -> Tensor:
     return x.index_select(0, index)
 
 
-def epochs(records: Records, passes: int, batch_size: int, generator: torch.Generator) -> Iterator[Records]:
+def epochs(
+    records: Records, passes: int, batch_size: int, generator: torch.Generator, augment: Augment = "none"
+) -> Iterator[Records]:
     """Minibatches of `passes` passes over the records, each pass in a new random order."""
     for _ in range(passes):
         order = torch.randperm(len(records), generator=generator, device=generator.device)
         for index in order.split(batch_size):
-            yield records.take(index)
+            yield records.take(index).varied(augment, generator)
 
 
-def steps(records: Records, count: int, batch_size: int, generator: torch.Generator) -> Iterator[Records]:
+def steps(
+    records: Records, count: int, batch_size: int, generator: torch.Generator, augment: Augment = "none"
+) -> Iterator[Records]:
     """Exactly `count` minibatches, going round the records in a new random order each time."""
     done = 0
     while done < count:
         order = torch.randperm(len(records), generator=generator, device=generator.device)
         for index in order.split(batch_size)[: count - done]:
-            yield records.take(index)
+            yield records.take(index).varied(augment, generator)
             done += 1
 
 

@@ -9,6 +9,7 @@ a client happens to have.
 import torch
 from torch import Tensor
 
+from fedbnn.augmentation import Augment
 from fedbnn.bayes.fit import fit
 from fedbnn.bayes.gaussian import Gaussian
 from fedbnn.network import FlatNetwork
@@ -26,7 +27,8 @@ def tune_prior(
     learning_rate: float,
     order: torch.Generator,
     noise: torch.Generator,
+    augment: Augment = "none",
 ) -> tuple[Gaussian, float]:
     """`count` Adam steps on psi from `start` towards the class probabilities `target` on the alignment set."""
-    batches = steps(Records(alignment, target), count, batch_size, order)
+    batches = steps(Records(alignment, target), count, batch_size, order, augment)
     return fit(network, start, batches, learning_rate=learning_rate, generator=noise)

@@ -1,15 +1,19 @@
 """The Bayesian client that FedBNN and Local-BNN share: a mean-field posterior, trained by Bayes by Backprop."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 
+import torch
 from pydantic import Field
 from torch import Tensor
+from torch.nn import functional
 
 from fedbnn import settings
 from fedbnn.bayes import Anchor, Gaussian, Prediction, fit, predict
 from fedbnn.method import Client, State
 from fedbnn.randomness import Stream
-from fedbnn.training import epochs
+from fedbnn.training import Records, epochs, steps
 
 
 @dataclass(frozen=True)
@@ -17,10 +21,21 @@ class Posterior(State):
     """A client's posterior over its weights, theta = [mu | rho]."""
 
     theta: Tensor
+    taught: Tensor | None = None  # points x classes: what its model on public features says of the alignment set
 
     @property
     def q(self) -> Gaussian:
         return Gaussian(self.theta)
+
+
+def mixed(own: Records, other: Records, weight: float, classes: int) -> Records:
+    """One minibatch whose mean cross-entropy is that of `own` plus `weight` times that of `other`.
+
+    Cross-entropy is linear in the target, so weights of records can be carried by their targets.
+    """
+    rows = len(own) + len(other)
+    labels = functional.one_hot(own.y, classes) * (rows / len(own))
+    return Records(torch.cat([own.x, other.x]), torch.cat([labels, other.y * (weight * rows / len(other))]))
 
 
 @settings.dataclass(frozen=True, config=settings.STRICT)
@@ -54,13 +69,28 @@ class BayesianTraining:
         return Gaussian.isotropic(client.network.size, self.prior_sd, client.device)
 
     def train(
-        self, start: Gaussian, prior: Gaussian, client: Client, passes: int, rng: Stream
+        self,
+        start: Gaussian,
+        prior: Gaussian,
+        client: Client,
+        passes: int,
+        rng: Stream,
+        beside: Records | None = None,
+        weight: float = 0.0,
     ) -> tuple[Gaussian, float]:
-        """`passes` epochs of Bayes by Backprop on the client's own records, from `start`, under `prior`."""
+        """`passes` epochs of Bayes by Backprop on the client's own records, from `start`, under `prior`.
+
+        Records `beside` join every minibatch, as many as are in it; the mean of their losses has this weight.
+        """
+        size, augment = client.training.batch_size, client.training.augment
+        batches: Iterator[Records] = epochs(client.train, passes, size, rng.child("order").torch(), augment)
+        if beside is not None:
+            others = steps(beside, passes * -(-len(client.train) // size), size, rng.child("beside").torch(), augment)
+            batches = map(partial(mixed, weight=weight, classes=client.classes), batches, others)
         return fit(
             client.network,
             start,
-            epochs(client.train, passes, client.training.batch_size, rng.child("order").torch()),
+            batches,
             learning_rate=self.learning_rate,
             generator=rng.child("weights").torch(),
             anchor=Anchor(prior, self.kl_weight / len(client.train)),

@@ -41,6 +41,18 @@ def target_of(consensus: Tensor, own: Tensor, gamma: float, rule: Rule) -> Tenso
     return mixed.softmax(1) if rule == "mean_logits" else mixed
 
 
+def class_weights(labels: Tensor, classes: int, focus: float) -> Tensor:
+    """v_c = 1 - focus + focus * classes * (share of class c among the labels); one on average.
+
+    If AD has every class equally often and a client class c with share s_c, a point x of AD stands for
+    sum_c classes * s_c p(c | x) points of the client's kind, with class probabilities in proportion to s_c p(c | x).
+    So the rows v * p, which are not normalised, are targets and importance weights in one: the cross-entropy towards
+    them over AD is that over the client's own distribution (label shift, e.g. Saerens et al. 2002).
+    """
+    held = torch.bincount(labels, minlength=classes).float()
+    return 1 - focus + focus * classes * held / held.sum()
+
+
 def join(phi: Tensor, weights: Tensor, rule: Rule, power: float) -> Tensor:
     """The consensus, points x classes."""
     mean = torch.einsum("j,jnc->nc", weights / weights.sum(), phi)

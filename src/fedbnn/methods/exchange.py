@@ -2,7 +2,8 @@
 
 What leaves a client, by `privacy.mechanism`:
 
-- none                  the personal model's outputs on the alignment set
+- none                  the outputs on the alignment set of the personal model, of a model on public features
+                        (`fedbnn.methods.teacher`), or the mean of both
 - dp_teacher            the outputs of a small model that was trained with noise; the personal model stays at home
 - dp_moments            noisy sums over records at the common small model, which the server improves with them
 - output_perturbation   the personal model's outputs with noise on each of them
@@ -14,7 +15,7 @@ use it, costs nothing more.
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import TypeVar
+from typing import Literal, TypeVar
 
 import torch
 from pydantic import Field
@@ -25,7 +26,8 @@ from fedbnn.bayes import Prediction
 from fedbnn.errors import UserError
 from fedbnn.message import Agreed, Message, Whole
 from fedbnn.method import Client, Method, Roster, State
-from fedbnn.methods.consensus import Rule, Weights, join, output_of, target_of
+from fedbnn.methods.consensus import Rule, Weights, class_weights, join, output_of, target_of
+from fedbnn.methods.teacher import taught
 from fedbnn.privacy import Guarantee, PrivacySettings, simplex_sensitivity
 from fedbnn.privacy.head import MOMENTS, Shape, improved
 from fedbnn.privacy.public import Public, public
@@ -39,6 +41,7 @@ _PRIVATE_RULES: dict[str, Rule] = {
     "dp_moments": "mean_probabilities",
     "output_perturbation": "projected",
 }
+Teacher = Literal["network", "features", "both"]
 _DROWNED = 0.5  # standard deviation of the noise on a joined probability, above which nothing is left to learn
 
 
@@ -72,6 +75,18 @@ class Exchange(Method[S, Uploads]):
         "simplex); each privacy.mechanism but none has its own",
     )
     sharpen: float = Field(default=3.0, gt=0, description="power of the sharpened, corrected and by_class consensus")
+    focus: float = Field(
+        default=0.0,
+        ge=0,
+        le=1,
+        description="how far the consensus is turned towards the classes that the client itself holds: 0 keeps all "
+        "that peers know, 1 takes what they know of the client's own classes only",
+    )
+    teacher: Teacher = Field(
+        default="network",
+        description="who speaks for a client: its network, a softmax model on public features fitted to its records, "
+        "or both (the mean); the last two need a consensus of probabilities, and are not asked under privacy",
+    )
     weights: Weights = Field(
         default="uniform",
         description="a client's weight in the consensus: uniform, data (its records) or compute (its model's size)",
@@ -79,6 +94,11 @@ class Exchange(Method[S, Uploads]):
 
     def check_client(self, client: Client) -> None:
         super().check_client(client)
+        if self.teacher != "network" and self.consensus == "mean_logits":
+            raise UserError(
+                f"methods.{self.name}.teacher = '{self.teacher}' gives probabilities, not logits: choose another "
+                f"methods.{self.name}.consensus than mean_logits, e.g. sharpened"
+            )
         if not client.privacy.on:
             return
         if self.weights != "uniform":
@@ -93,7 +113,12 @@ class Exchange(Method[S, Uploads]):
         return client.door.guarantee() if client.privacy.on else None
 
     def reply(
-        self, client: Client, message: Message, round_number: int, prediction: Callable[[], Prediction]
+        self,
+        client: Client,
+        message: Message,
+        round_number: int,
+        prediction: Callable[[], Prediction],
+        taught: Tensor | None = None,
     ) -> Message:
         """What leaves the client; `prediction` gives the personal model's outputs on the alignment set."""
         match client.privacy.mechanism:
@@ -107,7 +132,11 @@ class Exchange(Method[S, Uploads]):
                 return Message({"sums": door.sums(head)})
             case "output_perturbation":
                 return Message({"phi": client.door.outputs(prediction().probs, message.get("phi_bar"), round_number)})
-        arrays = {"phi": output_of(prediction(), self.consensus)}
+        phi = taught
+        if phi is None or self.teacher == "both":
+            own = output_of(prediction(), self.consensus)
+            phi = own if taught is None else (own + taught) / 2
+        arrays = {"phi": phi}
         if self.weights != "uniform":
             size = len(client.train) if self.weights == "data" else client.network.size
             arrays["weight"] = torch.tensor([float(size)])
@@ -121,7 +150,12 @@ class Exchange(Method[S, Uploads]):
         """The corrected target on the alignment set, as class probabilities; `prediction` is the client's own."""
         rule = self.rule(client.privacy)
         own = output_of(prediction(), rule) if self.gamma < 1 else torch.zeros_like(phi_bar)  # not worth the time
-        return target_of(phi_bar, own, self.gamma, rule)
+        mixed = target_of(phi_bar, own, self.gamma, rule)
+        return mixed if self.focus == 0 else mixed * class_weights(client.train.y, client.classes, self.focus)
+
+    def taught(self, client: Client) -> Tensor | None:
+        """What the model on public features says of the alignment set, if it is asked; the same in every round."""
+        return None if self.teacher == "network" or client.privacy.on else taught(client)
 
     def server_init(self, roster: Roster) -> Uploads:
         points, clients = len(roster.alignment), roster.clients

@@ -7,6 +7,14 @@ One round of client i, with phi_bar the consensus on the alignment set (AD):
     q*     = argmin_q   kl_weight * KL[q || p(.; psi*)] - E_q log p(records | w)   Bayes by Backprop
     send     phi_i(AD) = mean over weight draws from q*
 
+The Gaussian p(.; psi*) forgets which of its weights matter together, so local training can leave what peers taught
+about classes the client does not hold. `rehearsal` adds to the loss of every step
+
+    rehearsal * E_q mean over some points x of AD of CE(softmax(target(x)), f(x; w)),
+
+which is the ELBO under the prior p(w; psi*) exp(-n_i * rehearsal * mean CE over AD): a prior on outputs, not only on
+weights.
+
 What the paper leaves open is settled so: psi starts at the current posterior; in the KL no prior standard deviation
 is below `prior_sd_floor` (a prior as narrow as the posterior drowns the data); q starts at psi*'s means with the
 posterior's own standard deviations, or, as an option, at the previous posterior.
@@ -24,6 +32,7 @@ from fedbnn.method import Client, Update
 from fedbnn.methods.bayesian import BayesianTraining, Posterior
 from fedbnn.methods.exchange import Exchange
 from fedbnn.randomness import Stream
+from fedbnn.training import Records
 
 
 @settings.dataclass(frozen=True, config=settings.STRICT)
@@ -41,6 +50,12 @@ class FedBNN(BayesianTraining, Exchange[Posterior]):
     prior_sd_floor: float = Field(
         default=0.1, gt=0, description="smallest standard deviation of the tuned prior in the KL"
     )
+    rehearsal: float = Field(
+        default=0.0,
+        ge=0,
+        description="weight of the consensus in local training itself, where each minibatch of own records is joined "
+        "by one of as many alignment points; 0 leaves all to the prior",
+    )
     restart: Literal["prior", "posterior"] = Field(
         default="prior",
         description="where local training starts each round: at the tuned prior's means, or where it ended",
@@ -49,7 +64,7 @@ class FedBNN(BayesianTraining, Exchange[Posterior]):
     def client_update(
         self, state: Posterior, client: Client, message: Message, round_number: int, rng: Stream
     ) -> Update[Posterior]:
-        start, prior, info = state.q, self.alone_prior(client), {}
+        start, prior, info, consensus = state.q, self.alone_prior(client), {}, None
         if (phi_bar := message.get("phi_bar")) is not None:
             target = self.target(
                 phi_bar, client, lambda: self.predict(state, client, client.alignment, rng.child("own"))
@@ -64,15 +79,24 @@ class FedBNN(BayesianTraining, Exchange[Posterior]):
                 learning_rate=self.prior_learning_rate,
                 order=rng.child("prior order").torch(),
                 noise=rng.child("prior weights").torch(),
+                augment=client.training.augment,
             )
             prior = psi.with_sd_at_least(self.prior_sd_floor)
+            consensus = Records(client.alignment, target) if self.rehearsal else None
             if self.restart == "prior":
                 start = Gaussian(torch.cat([psi.mean, state.q.rho]))
-        q, info["loss"] = self.train(start, prior, client, client.training.passes(round_number), rng)
+        q, info["loss"] = self.train(
+            start, prior, client, client.training.passes(round_number), rng, consensus, self.rehearsal
+        )
         info["kl"] = float(kl_divergence(q, prior))
         info["mean_sd"] = float(q.sd.mean())
-        new = Posterior(q.theta)
+        taught = self.taught(client) if state.taught is None else state.taught
+        new = Posterior(q.theta, taught)
         sent = self.reply(
-            client, message, round_number, lambda: self.predict(new, client, client.alignment, rng.child("upload"))
+            client,
+            message,
+            round_number,
+            lambda: self.predict(new, client, client.alignment, rng.child("upload")),
+            taught,
         )
         return Update(new, sent, info)

@@ -48,13 +48,19 @@ class FedMD(PointTraining, Exchange[Point]):
                     self.digest_steps,
                     self.digest_batch,
                     rng.child("digest").torch(),
+                    client.training.augment,
                 ),
                 learning_rate=self.digest_learning_rate,
                 weight_decay=0.0,
             )
         weights, info["loss"] = self.train(weights, client, client.training.passes(round_number), rng)
-        new = Point(weights)
+        taught = self.taught(client) if state.taught is None else state.taught
+        new = Point(weights, taught)
         sent = self.reply(
-            client, message, round_number, lambda: self.predict(new, client, client.alignment, rng.child("upload"))
+            client,
+            message,
+            round_number,
+            lambda: self.predict(new, client, client.alignment, rng.child("upload")),
+            taught,
         )
         return Update(new, sent, info)

@@ -79,7 +79,13 @@ class PFedMe(PointModel, Relaxed[Point]):
     def client_update(
         self, state: Point, client: Client, message: Message, round_number: int, rng: Stream
     ) -> Update[Point]:
-        batches = steps(client.train, self.iterations, client.training.batch_size, rng.child("order").torch())
+        batches = steps(
+            client.train,
+            self.iterations,
+            client.training.batch_size,
+            rng.child("order").torch(),
+            client.training.augment,
+        )
         theta, w, loss = moreau(
             client.network,
             message.arrays["weights"],

@@ -17,6 +17,7 @@ class Point(State):
     """A client's weights."""
 
     weights: Tensor
+    taught: Tensor | None = None  # points x classes: what its model on public features says of the alignment set
 
 
 class PointModel:
@@ -42,7 +43,9 @@ class PointTraining(PointModel):
         self, weights: Tensor, client: Client, passes: int, rng: Stream, pull: Pull | None = None
     ) -> tuple[Tensor, float]:
         """`passes` epochs of cross-entropy, plus the pull, on the client's own records."""
-        batches = epochs(client.train, passes, client.training.batch_size, rng.child("order").torch())
+        batches = epochs(
+            client.train, passes, client.training.batch_size, rng.child("order").torch(), client.training.augment
+        )
         return fit_point(
             client.network,
             weights,
