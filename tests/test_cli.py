@@ -381,6 +381,7 @@ def test_stopped_after_the_last_round(call, sets, tmp_path, finished, monkeypatc
         (["partition.kind=iid", "partition.clients=1400", "data.alignment=1"], "54 are missing"),
         (["partition.kind=dirichlet", "partition.alpha=0.001", "partition.clients=60"], "got no record"),
         (["partition.kind=natural"], "names no clients"),
+        (["partition.kind=iid", "partition.small_share=0.5"], "partition.small_share = 0.5 needs partition.kind"),
         (["data.source=digit"], "did you mean 'digits'?"),
         (["data.source=npz", "data.path=/no/such/file.npz"], "there is no such file"),
         (["evaluation.split=validation"], "data.validation = 0"),

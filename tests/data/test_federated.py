@@ -1,4 +1,5 @@
 import dataclasses
+import hashlib
 import json
 
 import numpy as np
@@ -8,6 +9,7 @@ from hypothesis import strategies as st
 
 from fedbnn.data import DataSettings, PartitionSettings, federate, load_dataset
 from fedbnn.data.normalisation import fit_normalisation
+from fedbnn.data.partition import small_clients
 from fedbnn.errors import UserError
 
 KINDS = ["classes", "iid", "dirichlet", "quantity", "natural"]
@@ -104,6 +106,69 @@ def test_the_seed_decides_and_nothing_else_does(make_dataset, kind):
     other = federate(data, settings, partition, 6)
     assert not np.array_equal(first.alignment_indices, other.alignment_indices)
     assert any(not np.array_equal(a, b) for a, b in zip(first.client_indices, other.client_indices, strict=True))
+
+
+@pytest.mark.parametrize(
+    ("kind", "promised", "expected"),
+    [
+        ("classes", 0, "33ba14bad7fbc696"),
+        ("classes", 4, "bd7db8ffe58d8ba5"),
+        ("iid", 0, "cda9630db07275cb"),
+        ("iid", 4, "608d0fa1b810ddd9"),
+        ("dirichlet", 0, "b055c7bb0e9d7e88"),
+        ("dirichlet", 4, "9f071e19e1e20c6e"),
+        ("quantity", 0, "94af47d86d53f765"),
+        ("quantity", 4, "94a44c78876970ae"),
+        ("natural", 0, "5fdb79f472337f33"),
+    ],
+)
+def test_a_seed_deals_the_same_records_in_every_version(make_dataset, kind, promised, expected):
+    """Runs of an earlier version can go on and be compared with: these digests were taken before `small_share`."""
+    partition = PartitionSettings(
+        kind=kind,
+        clients=6,
+        classes_per_client=2,
+        records_per_class=promised,
+        records_per_client=3 * promised,
+        alpha=2.0,
+    )
+    data = make_dataset([45, 40, 35, 30], groups=5)
+    fed = federate(data, DataSettings(alignment=20, validation=10), partition, 7)
+    parts = (*fed.client_indices, fed.alignment_indices, fed.validation_indices)
+    found = hashlib.sha256(b"".join(part.astype("<i8").tobytes() + b"|" for part in parts))
+    assert found.hexdigest()[:16] == expected
+
+
+@given(
+    clients=st.integers(1, 8),
+    promised=st.integers(1, 5),
+    share=st.floats(0, 1),
+    data=st.data(),
+    seed=st.integers(0, 2**40),
+)
+def test_little_data_takes_records_from_those_who_have_it_and_changes_nothing_else(
+    make_dataset, *, clients, promised, share, data, seed
+):
+    few = data.draw(st.integers(1, promised))
+    records = make_dataset([45, 40, 35, 30])
+    settings = DataSettings(alignment=20, validation=10)
+    partition = PartitionSettings(
+        clients=clients, classes_per_client=2, records_per_class=promised, small_records_per_class=few
+    )
+    before = federate(records, settings, partition, seed)
+    after = federate(records, settings, dataclasses.replace(partition, small_share=share), seed)
+    small = set(small_clients(clients, share).tolist())
+    for i in range(clients):
+        had, has = before.client_indices[i], after.client_indices[i]
+        if i in small:
+            assert set(has) <= set(had)
+            assert np.bincount(records.y_train[has])[after.own_classes(i)].tolist() == [few, few]
+            np.testing.assert_array_equal(after.own_classes(i), before.own_classes(i))
+        else:
+            np.testing.assert_array_equal(has, had)
+    assert_same(dataclasses.replace(after, client_indices=before.client_indices), before)
+    most = dataclasses.replace(partition, small_share=share, small_records_per_class=promised)
+    assert_same(federate(records, settings, most, seed), before)
 
 
 def test_a_rare_class_is_served_before_the_alignment_set(make_dataset):

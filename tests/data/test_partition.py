@@ -31,12 +31,31 @@ def assert_covers(parts, records):
         {"alpha": 0.0},
         {"alpha": float("inf")},
         {"clients": 2.0},
+        {"small_share": -0.1},
+        {"small_share": 1.1},
+        {"small_records_per_class": 0},
         {"unknown": 1},
     ],
 )
 def test_settings_are_strict(wrong):
     with pytest.raises(ValidationError):
         PartitionSettings(**wrong)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "facts"),
+    [
+        ({"kind": "iid"}, ["partition.small_share = 0.5", 'partition.kind = "classes"', '"iid" and 8']),
+        ({"records_per_class": 0}, ["partition.small_share = 0.5", '"classes" and 0', "of 1 or more"]),
+        ({"small_records_per_class": 9}, ["small_records_per_class = 9", "partition.records_per_class = 8"]),
+    ],
+)
+def test_little_data_is_less_than_a_promised_number_of_records(wrong, facts):
+    PartitionSettings(**wrong)
+    with pytest.raises(UserError) as caught:
+        PartitionSettings(small_share=0.5, **wrong)
+    assert "\n" not in str(caught.value)
+    assert all(fact in str(caught.value) for fact in facts)
 
 
 def test_names_sort_like_numbers():
@@ -117,6 +136,35 @@ def test_more_holders_than_records_to_share():
     labels = np.repeat([0, 1], [10, 2])
     with pytest.raises(UserError, match=r"class 'b' has 2 for 3 clients x 1; 1 are missing in all"):
         ways.by_classes(labels, np.ones((3, 2), dtype=bool), 0, ("a", "b"), generator(0))
+
+
+@given(st.integers(1, 60), st.floats(0, 1), st.floats(0, 1))
+def test_clients_with_little_data_are_nested_and_evenly_mixed(clients, one, other):
+    fewer, more = (ways.small_clients(clients, share) for share in sorted((one, other)))
+    assert set(fewer) <= set(more)
+    assert len(more) == round(max(one, other) * clients)
+    is_small = np.isin(np.arange(clients), more)
+    # How far the number of them in any stretch of the list is from that stretch's share.
+    ahead = np.concatenate([[0], np.cumsum(is_small - is_small.mean())])
+    assert np.ptp(ahead) < 3
+    steps = np.diff(more)
+    assert len(set(steps)) <= 3
+
+
+@pytest.mark.parametrize("period", [2, 3, 4])
+def test_little_data_does_not_go_with_a_place_in_a_recurring_order(period):
+    """Half of 60 clients have little, and so has about half of those with each of some architectures in turn."""
+    places = np.bincount(ways.small_clients(60, 0.5) % period, minlength=period)
+    assert np.abs(places - 30 / period).max() <= 2
+
+
+@given(st.lists(st.integers(0, 4), min_size=1, max_size=30), st.integers(1, 6), seeds)
+def test_few_records_of_each_class(labels, few, seed):
+    labels, part = np.array(labels), generator(seed).permutation(len(labels))
+    kept = ways.few_of_each_class(labels, part, few)
+    assert len(set(kept)) == len(kept)
+    for label in range(5):
+        assert kept[labels[kept] == label].tolist() == [row for row in part if labels[row] == label][:few]
 
 
 @given(st.integers(1, 20), st.integers(0, 100), seeds)

@@ -158,6 +158,8 @@ def federate(dataset: Dataset, data: DataSettings, partition: PartitionSettings,
     a natural client keeps at least one record. Normalisation is fitted on the alignment set only, because
     that alone is public.
 
+    With `partition.small_share` some clients keep only a few of the records they were served; all else is as without.
+
     With `data.alignment_source` the alignment set is drawn from that data set's inputs, no training record is
     public, and normalisation is fitted on these other inputs all the same: the clients' records are then scaled by
     the mean and spread of data that may look different.
@@ -171,6 +173,10 @@ def federate(dataset: Dataset, data: DataSettings, partition: PartitionSettings,
     if clients_first:
         parts, names = _deal(dataset, pool, partition, rng)
         reserved = np.concatenate(parts)
+        # What clients with little data leave stays unused: nobody else's records depend on how many there are.
+        for client in ways.small_clients(partition.clients, partition.small_share):
+            few = partition.small_records_per_class
+            parts[client] = ways.few_of_each_class(dataset.y_train, parts[client], few)
     elif partition.kind == "natural":
         reserved = pool[np.unique(_groups(dataset)[pool], return_index=True)[1]]
     else:

@@ -4,11 +4,11 @@ Every function takes the labels (or groups) of the records that may be dealt and
 positions in that array. Whoever calls them decides which records those are.
 """
 
-from typing import Literal
+from typing import Literal, Self
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from fedbnn.errors import UserError
 from fedbnn.settings import STRICT, dataclass
@@ -16,6 +16,7 @@ from fedbnn.settings import STRICT, dataclass
 Indices = NDArray[np.int64]
 
 DIRICHLET_DRAWS = 100
+GOLDEN = (5**0.5 - 1) / 2
 
 
 @dataclass(frozen=True, config=STRICT)
@@ -46,6 +47,34 @@ class PartitionSettings:
         le=1e6,
         description="Concentration of the Dirichlet distribution, small is uneven; dirichlet and quantity.",
     )
+    small_share: float = Field(
+        default=0.0,
+        ge=0,
+        le=1,
+        description='Share of the clients that have little data; "classes" with records_per_class > 0 only.',
+    )
+    small_records_per_class: int = Field(
+        default=2,
+        ge=1,
+        description="Records of each of its classes a client with little data keeps, of those it would hold.",
+    )
+
+    @model_validator(mode="after")
+    def _small_is_possible(self) -> Self:
+        if self.small_share == 0:
+            return self
+        share = f"partition.small_share = {self.small_share:g}"
+        if self.kind != "classes" or self.records_per_class == 0:
+            raise UserError(
+                f'{share} needs partition.kind = "classes" and partition.records_per_class of 1 or more; here they are '
+                f'"{self.kind}" and {self.records_per_class}: change them, or set partition.small_share = 0'
+            )
+        if self.small_records_per_class > self.records_per_class:
+            raise UserError(
+                f"partition.small_records_per_class = {self.small_records_per_class} is more than the others' "
+                f"partition.records_per_class = {self.records_per_class} ({share}); lower it"
+            )
+        return self
 
 
 def client_name(index: int, clients: int) -> str:
@@ -100,6 +129,22 @@ def by_classes(
         for client, share in zip(takers, np.array_split(records, len(takers)), strict=True):
             dealt[client].append(share)
     return [np.concatenate(shares) for shares in dealt]
+
+
+def small_clients(clients: int, share: float) -> Indices:
+    """Who has little data: round(share x clients) of them, and all who have at a smaller share.
+
+    They are those with the smallest fractional parts of i / golden ratio. By the three-gap theorem (Slater 1967) the
+    steps from one to the next have at most three lengths, and no period of the list (two architectures in turn, say)
+    falls in with them.
+    """
+    first = np.argsort(np.arange(clients) * GOLDEN % 1)
+    return np.sort(first[: round(share * clients)])
+
+
+def few_of_each_class(labels: Indices, part: Indices, few: int) -> Indices:
+    """The first `few` records of every class in a client's part, in the order they were dealt in."""
+    return np.concatenate([part[labels[part] == label][:few] for label in np.unique(labels[part])])
 
 
 def iid(records: int, clients: int, rng: np.random.Generator) -> list[Indices]:

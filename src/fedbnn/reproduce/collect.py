@@ -6,11 +6,11 @@ from typing import Any
 
 import torch
 
-from fedbnn.evaluation import SCORES
+from fedbnn.evaluation import DETECTION, SCORES
 from fedbnn.models import ModelSettings, build
 from fedbnn.reproduce import published
 from fedbnn.reproduce.cells import Cell, Entry, identity
-from fedbnn.reproduce.plan import DETECTION, Cost, Plan, Reliability, Row
+from fedbnn.reproduce.plan import Cost, Plan, Reliability, Row
 from fedbnn.results import POOLED, mean
 
 FORMAT = 1

@@ -15,14 +15,11 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 
 from fedbnn.data.nearest import did_you_mean
 from fedbnn.errors import UserError
-from fedbnn.evaluation import SCORES
+from fedbnn.evaluation import DETECTION, SCORES
 from fedbnn.methods import METHODS
 from fedbnn.reproduce.published import TABLE1
 
 PLAN = "plan.toml"
-DETECTION = ("ood_auroc_epistemic", "ood_auroc_total")
-"""Scores of a run with `evaluation.foreign`: how well its uncertainty tells foreign records from its own."""
-
 SHIPPED = Path(__file__).parent / "scales"
 SOURCE = Path(__file__).resolve().parents[3] / "experiments"
 
