@@ -1,0 +1,115 @@
+"""Which settings each method gets in `fedbnn reproduce --scale cpu`: three candidates each, on validation records.
+
+    FEDBNN_DATA=FOLDER python experiments/tune_cpu.py [METHOD ...]
+
+One federation that the tables do not contain (CIFAR-10, small, seed 10), scored on 1000 validation records, by the best
+own-class accuracy of a method's models. Writes results/tune_cpu.json and .md; what was tried is not tried again.
+FedBNN's other settings were found by hand on the same federation.
+"""
+
+import json
+import sys
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+
+from fedbnn import WorkerPool, load_config, run
+from fedbnn.progress import TerminalProgress
+
+HERE = Path(__file__).resolve().parent
+RUNS = HERE.parent / "runs" / "tune-cpu"
+SEED = 10
+CANDIDATES: dict[str, list[dict[str, Any]]] = {
+    "fedbnn": [{"sharpen": 2.0, "focus": 0.9}, {"sharpen": 3.0, "focus": 0.9}, {"sharpen": 2.0, "focus": 1.0}],
+    "fedavg": [{"learning_rate": rate} for rate in (0.001, 0.002, 0.004)],
+    "fedprox": [
+        {"learning_rate": 0.002, "mu": 0.01},
+        {"learning_rate": 0.002, "mu": 0.1},
+        {"learning_rate": 0.004, "mu": 0.01},
+    ],
+    "fola": [
+        {"learning_rate": 0.002, "prior_weight": 0.1},
+        {"learning_rate": 0.002, "prior_weight": 1.0},
+        {"learning_rate": 0.004, "prior_weight": 0.1},
+    ],
+    "pfedgp": [
+        {"learning_rate": 0.05, "inner_steps": 5, "lengthscale": 1.0},
+        {"learning_rate": 0.1, "inner_steps": 5, "lengthscale": 0.6},
+        {"learning_rate": 0.2, "inner_steps": 10, "lengthscale": 0.6},
+    ],
+    "pfedbayes": [
+        {"learning_rate": 0.004, "zeta": 0.0015, "initial_rho": -3.2},
+        {"learning_rate": 0.002, "zeta": 0.01, "initial_rho": -4.0},
+        {"learning_rate": 0.002, "zeta": 0.001, "initial_rho": -5.0},
+    ],
+    "pfedme": [
+        {"strength": 15.0, "rate": 0.005, "personal_rate": 0.09},
+        {"strength": 1.3, "rate": 0.64, "personal_rate": 0.16},
+        {"strength": 5.0, "rate": 0.15, "personal_rate": 0.1},
+    ],
+    "local_bnn": [
+        {"learning_rate": 0.001, "kl_weight": 0.01},
+        {"learning_rate": 0.002, "kl_weight": 0.1},
+        {"learning_rate": 0.0005, "kl_weight": 0.1},
+    ],
+    "local": [{"learning_rate": 0.0005}, {"learning_rate": 0.001}, {"learning_rate": 0.001, "weight_decay": 0.01}],
+    "fedmd": [{"learning_rate": 0.001}, {"learning_rate": 0.002}, {"learning_rate": 0.001, "gamma": 0.9}],
+    "feddf": [
+        {"learning_rate": 0.002, "distill_learning_rate": 0.001},
+        {"learning_rate": 0.004, "distill_learning_rate": 0.0005},
+        {"learning_rate": 0.001, "distill_learning_rate": 0.001},
+    ],
+}
+
+
+def tried(method: str, number: int, candidate: dict[str, Any], engine: WorkerPool) -> dict[str, Any]:
+    """The scores of one candidate, from its run folder if it has been run."""
+    changes = [f"methods.{method}.{name}={value}" for name, value in candidate.items()]
+    changes += [f"method={method}", f"seed={SEED}", 'evaluation.split="validation"']
+    if method in ("fedbnn", "fedmd"):
+        changes.append("rounds=3")
+    config = load_config(HERE / "cpu" / "cifar10.toml", changes)
+    with TerminalProgress(Console(stderr=True)) as progress:
+        found = run(config, RUNS / f"{method}-{number}", resume=True, observer=progress, engine=engine)
+    scores = {
+        variant: {name: round(of[name], 4) for name in ("own_class_accuracy", "all_class_accuracy", "nll", "ece")}
+        for variant, of in found["variants"].items()
+    }
+    return {"method": method, "settings": candidate, "scores": scores, "best": best(scores)}
+
+
+def best(scores: dict[str, dict[str, float]]) -> float:
+    return max(of["own_class_accuracy"] for of in scores.values())
+
+
+def markdown(found: list[dict[str, Any]]) -> str:
+    lines = ["| method | settings | model | own classes | all classes | NLL | ECE |", "|---|---|---|---|---|---|---|"]
+    for one in found:
+        settings = ", ".join(f"{name} {value}" for name, value in one["settings"].items())
+        chosen = one["best"] == max(other["best"] for other in found if other["method"] == one["method"])
+        for variant, of in one["scores"].items():
+            accuracies = f"{of['own_class_accuracy']:.1%} | {of['all_class_accuracy']:.1%}"
+            numbers = f"{accuracies} | {of['nll']:.3f} | {of['ece']:.3f}"
+            name = f"**{one['method']}**" if chosen else one["method"]
+            lines.append(f"| {name} | {settings} | {variant.replace('_', '-')} | {numbers} |")
+    return "\n".join([*lines, "", f"CIFAR-10, small, seed {SEED}, 1000 validation records. Chosen in bold.", ""])
+
+
+def main() -> None:
+    names = sys.argv[1:] or list(CANDIDATES)
+    results = HERE / "results" / "tune_cpu.json"
+    found = [] if not results.exists() else json.loads(results.read_text())
+    with closing(WorkerPool(2)) as engine:
+        for method in names:
+            for number, candidate in enumerate(CANDIDATES[method]):
+                if any(one["method"] == method and one["settings"] == candidate for one in found):
+                    continue
+                found.append(tried(method, number, candidate, engine))
+                results.write_text(json.dumps(found, indent=1) + "\n")
+                results.with_suffix(".md").write_text(markdown(found))
+
+
+if __name__ == "__main__":
+    main()
