@@ -27,6 +27,6 @@ def taught(client: Client) -> Tensor:
         probs[:, held] = 1.0
     else:
         model = LogisticRegression(C=1 / STRENGTH, max_iter=1000)
-        model.fit((found.map(client.train.x.cpu()) / scale).double().numpy(), labels.numpy())
+        model.fit((found.features(client.train.x.cpu()) / scale).double().numpy(), labels.numpy())
         probs[:, held] = torch.from_numpy(model.predict_proba((features / scale).double().numpy())).float()
     return probs.to(client.device)

@@ -78,7 +78,7 @@ class Door:
 
     @cached_property
     def _features(self) -> Tensor:
-        return self.public.map(self.x)
+        return self.public.features(self.x)
 
     def sums(self, head: Tensor) -> Tensor:
         """The noisy sum over records at this head, as whole numbers in units of the grid."""
