@@ -27,6 +27,7 @@ def test_the_paper_s_settings_are_those_of_the_paper():
         config = entry.cells[0].config
         assert (config.rounds, config.training.local_epochs, config.training.warmup_epochs) == (100, 20, 50)
         assert (config.partition.clients, config.data.alignment, config.training.batch_size) == (20, 2000, 128)
+        assert config.engine.device == "cuda"
         assert config.partition.classes_per_client == (20 if entry.column.data == "cifar100" else 5)
         if entry.column.size != "full":
             assert config.partition.records_per_class == {"small": 50, "medium": 100}[entry.column.size]
