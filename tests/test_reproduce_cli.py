@@ -104,6 +104,41 @@ def test_a_mistake_is_one_line_before_any_work(call, tmp_path, arguments, words)
     assert not (tmp_path / "out").exists()
 
 
+@pytest.fixture
+def no_gpu(monkeypatch):
+    monkeypatch.setattr("torch.cuda.is_available", lambda: False)
+    monkeypatch.setattr("fedbnn.experiment.load_dataset", lambda *_: pytest.fail("work has begun"))
+
+
+@pytest.mark.usefixtures("no_gpu")
+def test_the_paper_s_scale_without_a_gpu_is_listed_and_shown_but_not_run(call, tmp_path):
+    code, out, err = call("table1", "--list", "--seeds", "0", scale="paper")
+    assert code == 0, err
+    assert "fedbnn on cifar10 small, seed 0" in out.replace("\n", " ")
+    code, _, err = call("table1", "--finished", scale="paper")
+    assert code == 0, err
+    page = (tmp_path / "out" / "paper" / "table1.md").read_text()
+    assert "0 of " in page
+    code, out, err = call("all", scale="paper")
+    assert (code, out, err.count("\n")) == (2, "", 1)
+    assert "engine.device = 'cuda': PyTorch sees no CUDA device here" in err
+    assert "nothing was run" in err
+    assert "--set engine.device=cpu" in err
+    assert not (tmp_path / "runs").exists()
+
+
+def test_cells_that_are_finished_need_no_device(call, monkeypatch):
+    assert call("cost", "--methods", "fedavg", "--seeds", "0")[0] == 0
+    monkeypatch.setattr("torch.cuda.is_available", lambda: False)
+    missing = ["--set", "engine.device=cuda"]
+    code, _, err = call("cost", "--methods", "fedavg", "--seeds", "0", *missing)
+    assert code == 0, err
+    assert "1 of 1 cells are finished already" in err
+    code, _, err = call("cost", "--seeds", "0", *missing)
+    assert code == 2
+    assert "fedbnn on digits small, seed 0: engine.device = 'cuda'" in err
+
+
 def test_an_unknown_scale_is_one_line(call):
     code, _, err = call("table1", scale="papr")
     assert code == 2

@@ -27,6 +27,7 @@ def test_the_paper_s_settings_are_those_of_the_paper():
         config = entry.cells[0].config
         assert (config.rounds, config.training.local_epochs, config.training.warmup_epochs) == (100, 20, 50)
         assert (config.partition.clients, config.data.alignment, config.training.batch_size) == (20, 2000, 128)
+        assert config.engine.device == "cuda"
         assert config.partition.classes_per_client == (20 if entry.column.data == "cifar100" else 5)
         if entry.column.size != "full":
             assert config.partition.records_per_class == {"small": 50, "medium": 100}[entry.column.size]
@@ -37,6 +38,28 @@ def test_the_paper_s_settings_are_those_of_the_paper():
         if entry.row.startswith("fedbnn_hetero"):
             shares = {model.name: model.share for model in config.models}
             assert shares == {"vgg9": 0.7, "cnn2": 0.15, "cnn3": 0.15}
+
+
+@pytest.mark.parametrize(("scale", "few"), [("cpu", 10), ("paper", 50), ("quick", 2)])
+def test_figure_2c_takes_records_from_the_share_of_clients_that_it_says(scale, few):
+    plan = load(find(scale))
+    entries = expand(plan, "figure2c", Path("runs"))
+    assert {entry.row for entry in entries} == {"fedbnn", "fedavg", "pfedgp"}
+    for entry in entries:
+        for cell in entry.cells:
+            dealt = cell.config.partition
+            assert dealt.small_share == entry.place["x"]
+            if dealt.small_share:
+                assert dealt.small_records_per_class == few < dealt.records_per_class
+
+
+@pytest.mark.parametrize("scale", ["cpu", "paper"])
+def test_figure_2c_begins_where_table_1_has_a_number(scale):
+    plan = load(find(scale))
+    known = {cell.folder for entry in expand(plan, "table1", Path("runs")) for cell in entry.cells}
+    begin = [e for e in expand(plan, "figure2c", Path("runs")) if e.place["x"] == 0]
+    assert begin
+    assert {cell.folder for entry in begin for cell in entry.cells} <= known
 
 
 def test_a_scale_is_found_in_the_package_before_the_source_tree(tmp_path, monkeypatch):

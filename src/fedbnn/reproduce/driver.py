@@ -13,6 +13,7 @@ from pathlib import Path
 from fedbnn import experiment
 from fedbnn.config import Config, EngineSettings
 from fedbnn.data.nearest import did_you_mean
+from fedbnn.devices import find_device
 from fedbnn.engines import ClientFailure, Engine
 from fedbnn.errors import UserError
 from fedbnn.reproduce.cells import Cell, Entry, expand
@@ -105,15 +106,16 @@ def _by_column(entries: Sequence[Entry]) -> list[Entry]:
 
 
 def check(work: Work) -> None:
-    """Deal the data of every unfinished cell, once for each federation, and ask its method whether it can run.
+    """Look for the device of every unfinished cell, deal its data, once for each federation, and ask its method.
 
     Raises:
-        UserError: data is missing or too small, or a method refuses the federation.
+        UserError: a device is not here, data is missing or too small, or a method refuses the federation.
     """
     groups: dict[str, list[Cell]] = {}
     for cell in work.cells:
         if cell.result() is None:
             groups.setdefault(_federation(cell.config), []).append(cell)
+            _check_device(cell)
     for cells in groups.values():
         first = cells[0]
         try:
@@ -124,6 +126,16 @@ def check(work: Work) -> None:
             raise UserError(
                 f"{first.title}: {error} (nothing was run; --datasets, --methods and --sizes leave cells out)"
             ) from None
+
+
+def _check_device(cell: Cell) -> None:
+    try:
+        find_device(cell.config.engine.device)
+    except UserError as error:
+        raise UserError(
+            f"{cell.title}: {error} (nothing was run; `--set engine.device=cpu` runs all of it there, and --list and "
+            "--finished need no device)"
+        ) from None
 
 
 def _federation(config: Config) -> str:
