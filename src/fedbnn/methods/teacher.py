@@ -7,13 +7,15 @@ scattering (Mallat 2012) for images, random Fourier features (Rahimi and Recht 2
 
 import torch
 from sklearn.linear_model import LogisticRegression
+from threadpoolctl import threadpool_limits
 from torch import Tensor
 
 from fedbnn.method import Client
 from fedbnn.privacy.public import public
 
 DIMENSIONS = 200
-STRENGTH = 1.0  # of the penalty |W|^2 / 2, with features scaled to a mean deviation of one
+STRENGTH = 1.0  # of the penalty |W|^2 / 2, not on the bias, with features scaled to a mean deviation of one
+TOLERANCE = 1e-8  # of the mean gradient; scikit-learn's own, 1e-4, leaves probabilities of few records 0.05 off
 
 
 def taught(client: Client) -> Tensor:
@@ -26,7 +28,10 @@ def taught(client: Client) -> Tensor:
     if len(held) == 1:
         probs[:, held] = 1.0
     else:
-        model = LogisticRegression(C=1 / STRENGTH, max_iter=1000)
-        model.fit((found.map(client.train.x.cpu()) / scale).double().numpy(), labels.numpy())
-        probs[:, held] = torch.from_numpy(model.predict_proba((features / scale).double().numpy())).float()
+        # For two classes it fits the difference d of their columns alone: they are d / 2 and -d / 2, and their penalty
+        # is |d|^2 / 4.
+        model = LogisticRegression(C=(2 if len(held) == 2 else 1) / STRENGTH, tol=TOLERANCE, max_iter=1000)
+        with threadpool_limits(1, "blas"):  # numpy's threads, which torch does not count: the same bits everywhere
+            model.fit((found.map(client.train.x.cpu()) / scale).double().numpy(), labels.numpy())
+            probs[:, held] = torch.from_numpy(model.predict_proba((features / scale).double().numpy())).float()
     return probs.to(client.device)
