@@ -80,7 +80,7 @@ class BayesianTraining:
     ) -> tuple[Gaussian, float]:
         """`passes` epochs of Bayes by Backprop on the client's own records, from `start`, under `prior`.
 
-        Records `beside` join every minibatch, as many as are in it; the mean of their losses has this weight.
+        A minibatch of records `beside` joins each of these; the mean of their losses has this weight.
         """
         size, augment = client.training.batch_size, client.training.augment
         batches: Iterator[Records] = epochs(client.train, passes, size, rng.child("order").torch(), augment)

@@ -12,8 +12,8 @@ about classes the client does not hold. `rehearsal` adds to the loss of every st
 
     rehearsal * E_q mean over some points x of AD of CE(softmax(target(x)), f(x; w)),
 
-which is the ELBO under the prior p(w; psi*) exp(-n_i * rehearsal * mean CE over AD): a prior on outputs, not only on
-weights.
+which is the same objective under the prior p(w; psi*) exp(-n_i * rehearsal / kl_weight * mean CE over AD): a prior on
+outputs, not only on weights.
 
 What the paper leaves open is settled so: psi starts at the current posterior; in the KL no prior standard deviation
 is below `prior_sd_floor` (a prior as narrow as the posterior drowns the data); q starts at psi*'s means with the
@@ -54,7 +54,7 @@ class FedBNN(BayesianTraining, Exchange[Posterior]):
         default=0.0,
         ge=0,
         description="weight of the consensus in local training itself, where each minibatch of own records is joined "
-        "by one of as many alignment points; 0 leaves all to the prior",
+        "by one of alignment points; 0 leaves all to the prior",
     )
     restart: Literal["prior", "posterior"] = Field(
         default="prior",
