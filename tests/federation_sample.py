@@ -7,7 +7,9 @@ from typing import Any
 
 import torch
 
+from fedbnn.augmentation import Augment
 from fedbnn.data import DataSettings, PartitionSettings, federate, load_dataset
+from fedbnn.data.dataset import Floats
 from fedbnn.engines import Site
 from fedbnn.federation import roster_of
 from fedbnn.message import Message
@@ -35,7 +37,9 @@ SMALL_METHODS: tuple[Method[Any, Any], ...] = (
     FedBNN(prior_steps=3, mc_samples=2),
     FedBNN(prior_steps=3, mc_samples=2, consensus="sharpened"),
     FedBNN(prior_steps=3, mc_samples=2, consensus="corrected", weights="data"),
+    FedBNN(prior_steps=3, mc_samples=2, consensus="sharpened", focus=0.5, teacher="both", rehearsal=0.3),
     FedMD(digest_steps=3),
+    FedMD(digest_steps=3, teacher="features", focus=1.0),
     FedDF(distill_steps=3),
     FedAvg(),
     FedProx(mu=0.5),
@@ -52,9 +56,8 @@ SMALL_METHODS: tuple[Method[Any, Any], ...] = (
 
 def described(method: Method[Any, Any]) -> str:
     """A name for a test of this method."""
-    return "-".join(
-        [method.name, *(str(getattr(method, name)) for name in ("consensus", "level") if hasattr(method, name))]
-    )
+    told = ("consensus", "teacher", "level")
+    return "-".join([method.name, *(str(getattr(method, name)) for name in told if hasattr(method, name))])
 
 
 def models_for(method: Method[Any, Any]) -> tuple[str, ...]:
@@ -75,12 +78,16 @@ def small_sites(
     rounds: int = 12,
     privacy: PrivacySettings | None = None,
     ledgers: Path | None = None,
+    augment: Augment = "none",
+    foreign: Floats | None = None,
 ) -> list[Site]:
     data = DataSettings(alignment=30)
     partition = PartitionSettings(clients=clients, classes_per_client=3, records_per_class=4)
-    training = TrainingSettings(local_epochs=1, warmup_epochs=2, batch_size=batch_size)
+    training = TrainingSettings(local_epochs=1, warmup_epochs=2, batch_size=batch_size, augment=augment)
     dealt = federate(load_dataset(data), data, partition, seed)
-    return make_sites(dealt, models, training, rounds=rounds, seed=seed, privacy=privacy, ledgers=ledgers)
+    return make_sites(
+        dealt, models, training, rounds=rounds, seed=seed, privacy=privacy, ledgers=ledgers, foreign=foreign
+    )
 
 
 def with_client(site: Site, **changes: Any) -> Site:

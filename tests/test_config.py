@@ -74,6 +74,26 @@ def test_the_default_toml_states_ranges_and_choices():
     text = default_toml()
     assert "take part in a round; others' last upload is reused (> 0, <= 1)" in text
     assert "(one of: test, validation)" in text
+    assert "(one of: none, flip, shift, flip_shift)" in text
+    assert "(one of: network, features, both)" in text
+    assert "one of alignment points; 0 leaves all to the prior (>= 0)" in text
+
+
+def test_a_printed_configuration_with_other_values_is_read_as_these():
+    text = default_toml()
+    changed = {
+        'augment = "none"': 'augment = "flip_shift"',
+        'teacher = "network"': 'teacher = "both"',
+        "focus = 0.0": "focus = 0.25",
+        "rehearsal = 0.0": "rehearsal = 0.5",
+    }
+    for old, new in changed.items():
+        assert old in text
+        text = text.replace(old, new)
+    read = parse_config(tomllib.loads(text))
+    assert read.training == TrainingSettings(augment="flip_shift")
+    assert read.methods.fedbnn == FedBNN(teacher="both", focus=0.25, rehearsal=0.5)
+    assert read.methods.fedmd == FedMD(teacher="both", focus=0.25)
 
 
 @pytest.mark.parametrize(
@@ -132,6 +152,19 @@ def test_an_unknown_key_lists_what_there_is():
         ({"partition": {"kind": "clases"}}, "partition.kind = 'clases': Input should be 'classes', 'iid'"),
         ({"evaluation": {"split": "train"}}, "evaluation.split = 'train': Input should be 'test' or 'validation'"),
         ({"methods": {"fedbnn": {"restart": "x"}}}, "methods.fedbnn.restart = 'x': "),
+        (
+            {"training": {"augment": "rotate"}},
+            "training.augment = 'rotate': Input should be 'none', 'flip', 'shift' or ",
+        ),
+        (
+            {"methods": {"fedbnn": {"rehearsal": -0.1}}},
+            "methods.fedbnn.rehearsal = -0.1: Input should be greater than ",
+        ),
+        (
+            {"methods": {"fedbnn": {"focus": 1.1}}},
+            "methods.fedbnn.focus = 1.1: Input should be less than or equal to 1",
+        ),
+        ({"methods": {"fedmd": {"teacher": "all"}}}, "methods.fedmd.teacher = 'all': Input should be 'network', "),
         ({"privacy": {"mechanism": "dp"}}, "privacy.mechanism = 'dp': Input should be 'none', 'dp_teacher', "),
         ({"privacy": {"epsilon": 0}}, "privacy.epsilon = 0: Input should be greater than 0"),
         ({"privacy": {"epsilon": -1.0}}, "privacy.epsilon = -1.0: Input should be greater than 0"),
@@ -318,7 +351,12 @@ configs = st.builds(
         min_size=1,
         max_size=3,
     ).map(tuple),
-    training=st.builds(TrainingSettings, local_epochs=st.integers(1, 99), warmup_epochs=st.integers(0, 99)),
+    training=st.builds(
+        TrainingSettings,
+        local_epochs=st.integers(1, 99),
+        warmup_epochs=st.integers(0, 99),
+        augment=st.sampled_from(["none", "flip", "shift", "flip_shift"]),
+    ),
     privacy=st.builds(
         PrivacySettings,
         mechanism=st.sampled_from(["none", "dp_teacher", "dp_moments", "output_perturbation"]),
@@ -333,8 +371,22 @@ configs = st.builds(
     ),
     methods=st.builds(
         Methods,
-        fedbnn=st.builds(FedBNN, gamma=st.floats(0, 1), learning_rate=rates, consensus=st.just("corrected")),
-        fedmd=st.builds(FedMD, weights=st.sampled_from(["uniform", "data", "compute"]), learning_rate=rates),
+        fedbnn=st.builds(
+            FedBNN,
+            gamma=st.floats(0, 1),
+            learning_rate=rates,
+            consensus=st.just("corrected"),
+            focus=st.floats(0, 1),
+            teacher=st.sampled_from(["network", "features", "both"]),
+            rehearsal=st.floats(0, 100),
+        ),
+        fedmd=st.builds(
+            FedMD,
+            weights=st.sampled_from(["uniform", "data", "compute"]),
+            learning_rate=rates,
+            focus=st.floats(0, 1),
+            teacher=st.sampled_from(["network", "features", "both"]),
+        ),
     ),
 )
 

@@ -25,8 +25,9 @@ class TrainingSettings:
 
     augment: Augment = Field(
         default="none",
-        description="how images are varied each time they are seen in training, own and alignment points alike: flip "
-        "(mirrored left to right by chance), shift (moved by up to two pixels), flip_shift, or none",
+        description="how images are varied each time a client sees them in training, own and alignment points alike: "
+        "flip (mirrored left to right by chance), shift (moved by up to two pixels), flip_shift, or none; steps under "
+        "DP-SGD and distillation at the server use them as they are",
     )
 
     def passes(self, round_number: int) -> int:

@@ -17,6 +17,7 @@ from fedbnn.devices import CPU, find_device
 from fedbnn.engines import ClientFailure, Engine, InProcess, Site, WorkerPool
 from fedbnn.engines.host import ClientHost, placed
 from fedbnn.errors import UserError
+from fedbnn.evaluation import DETECTION
 from fedbnn.experiment import make_engine
 from fedbnn.federation import Federation
 from fedbnn.method import Method
@@ -46,10 +47,12 @@ def played(method: Method[Any, Any], sites: list[Site], engine: Engine, folder: 
     rounds += second.run(2)
     second.save(folder)
     prediction = second.predict(1, sites[1].evaluation.x[:9])
+    asked = second.evaluate(foreign=True)
     found: dict[str, Any] = {
         f"{file.name}.{name}": tensor for file in sorted(folder.iterdir()) for name, tensor in load_file(file).items()
     }
     found |= {name: getattr(prediction, name) for name in ("probs", "logits", "aleatoric")}
+    found["foreign"] = {client: {name: e.to_dict() for name, e in of.items()} for client, of in asked.items()}
     found["infos"] = [{client: dict(turn.info) for client, turn in one.turns.items()} for one in rounds]
     found["scores"] = [
         {client: {name: e.to_dict() for name, e in of.items()} for client, of in one.scores.items()} for one in rounds
@@ -69,8 +72,10 @@ def assert_same(one: dict[str, Any], other: dict[str, Any]) -> None:
 
 @every_method
 def test_every_method_runs_on_another_device_with_the_same_result(method: Method[Any, Any], tmp_path: Path) -> None:
-    sites = small_sites(3, models=models_for(method))
+    noise = np.random.default_rng(0).random((7, 1, 8, 8)).astype(np.float32)
+    sites = small_sites(3, models=models_for(method), augment="flip_shift", foreign=noise)
     expected = played(method, sites, in_process(CPU), tmp_path / "cpu")
+    assert all(set(DETECTION) <= of["scores"].keys() for found in expected["foreign"].values() for of in found.values())
     with other_device() as device:
         found = played(method, sites, in_process(device), tmp_path / "other")
     assert_same(expected, found)
@@ -117,7 +122,9 @@ def test_states_stay_on_the_device_and_replies_come_back(method: Method[Any, Any
 
 def test_what_clients_share_is_on_the_device_once() -> None:
     with other_device() as device:
-        one, other = placed(small_sites(2), device)
+        one, other = placed(small_sites(2, foreign=np.zeros((3, 1, 8, 8), dtype=np.float32)), device)
+    assert one.foreign is other.foreign
+    assert type(one.foreign) is OtherTensor
     assert type(one.client.train.x) is type(one.client.train.y) is OtherTensor
     assert one.client.alignment is other.client.alignment
     assert one.evaluation.x is other.evaluation.x

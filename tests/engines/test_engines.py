@@ -107,6 +107,16 @@ def test_every_engine_gives_the_same_bits(method: Method[Any, Any], pools: dict[
         assert_same(reference, other)
 
 
+def test_every_engine_varies_images_alike(pools: dict[str, Engine], tmp_path: Path) -> None:
+    method = FedBNN(prior_steps=3, mc_samples=2, consensus="sharpened", focus=1.0, teacher="both", rehearsal=1.0)
+    reference, *others = (
+        outcome(method, engine, tmp_path / name, augment="flip_shift") for name, engine in pools.items()
+    )
+    assert any(name.endswith(".taught") for name in reference["states"])
+    for other in others:
+        assert_same(reference, other)
+
+
 @pytest.mark.parametrize("level", ["record", "user"])
 def test_noise_of_the_system_is_never_the_same_twice(level: Any, pools: dict[str, Engine], tmp_path: Path) -> None:
     method = DPFedAvg(level=level, steps=1, noise="system")

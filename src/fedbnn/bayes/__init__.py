@@ -2,7 +2,7 @@
 
 from fedbnn.bayes.fit import Anchor, VariationalStep, fit
 from fedbnn.bayes.gaussian import Gaussian, inverse_softplus, kl_divergence
-from fedbnn.bayes.predictive import Prediction, average, entropy, logits_of, predict, weight_draws
+from fedbnn.bayes.predictive import Prediction, average, entropy, logits_of, mixture, predict, weight_draws
 from fedbnn.bayes.prior import tune_prior
 
 __all__ = [
@@ -16,6 +16,7 @@ __all__ = [
     "inverse_softplus",
     "kl_divergence",
     "logits_of",
+    "mixture",
     "predict",
     "tune_prior",
     "weight_draws",

@@ -80,6 +80,13 @@ def average(network: FlatNetwork, draws: Iterator[Tensor], x: Tensor) -> Predict
     return Prediction(probs / count, logits / count, aleatoric / count)
 
 
+def mixture(one: Prediction, other: Prediction) -> Prediction:
+    """Each model with probability 1/2: what they disagree about is epistemic too."""
+    return Prediction(
+        (one.probs + other.probs) / 2, (one.logits + other.logits) / 2, (one.aleatoric + other.aleatoric) / 2
+    )
+
+
 def predict(network: FlatNetwork, posterior: Gaussian, x: Tensor, draws: int, generator: torch.Generator) -> Prediction:
     """Monte Carlo predictive distribution with `draws` weight draws."""
     return average(network, weight_draws(posterior, draws, generator), x)

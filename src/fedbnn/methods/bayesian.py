@@ -22,6 +22,7 @@ class Posterior(State):
 
     theta: Tensor
     taught: Tensor | None = None  # points x classes: what its model on public features says of the alignment set
+    heard: Tensor | None = None  # points x classes: the last target on the alignment set, for that model to learn from
 
     @property
     def q(self) -> Gaussian:
@@ -80,7 +81,7 @@ class BayesianTraining:
     ) -> tuple[Gaussian, float]:
         """`passes` epochs of Bayes by Backprop on the client's own records, from `start`, under `prior`.
 
-        Records `beside` join every minibatch, as many as are in it; the mean of their losses has this weight.
+        A minibatch of records `beside` joins each of these; the mean of their losses has this weight.
         """
         size, augment = client.training.batch_size, client.training.augment
         batches: Iterator[Records] = epochs(client.train, passes, size, rng.child("order").torch(), augment)

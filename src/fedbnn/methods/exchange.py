@@ -99,6 +99,11 @@ class Exchange(Method[S, Uploads]):
                 f"methods.{self.name}.teacher = '{self.teacher}' gives probabilities, not logits: choose another "
                 f"methods.{self.name}.consensus than mean_logits, e.g. sharpened"
             )
+        if self.teacher != "network" and client.privacy.features == "scattering" and client.alignment.dim() != 4:
+            raise UserError(
+                f"methods.{self.name}.teacher = '{self.teacher}': privacy.features = 'scattering' needs images, the "
+                f"records are {tuple(client.alignment.shape[1:])}; set privacy.features to auto"
+            )
         if not client.privacy.on:
             return
         if self.weights != "uniform":

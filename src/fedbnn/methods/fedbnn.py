@@ -12,8 +12,8 @@ about classes the client does not hold. `rehearsal` adds to the loss of every st
 
     rehearsal * E_q mean over some points x of AD of CE(softmax(target(x)), f(x; w)),
 
-which is the ELBO under the prior p(w; psi*) exp(-n_i * rehearsal * mean CE over AD): a prior on outputs, not only on
-weights.
+which is the same objective under the prior p(w; psi*) exp(-n_i * rehearsal / kl_weight * mean CE over AD): a prior on
+outputs, not only on weights.
 
 What the paper leaves open is settled so: psi starts at the current posterior; in the KL no prior standard deviation
 is below `prior_sd_floor` (a prior as narrow as the posterior drowns the data); q starts at psi*'s means with the
@@ -24,13 +24,15 @@ from typing import Literal
 
 import torch
 from pydantic import Field
+from torch import Tensor
 
 from fedbnn import settings
-from fedbnn.bayes import Gaussian, kl_divergence, tune_prior
+from fedbnn.bayes import Gaussian, Prediction, kl_divergence, mixture, tune_prior
 from fedbnn.message import Message
 from fedbnn.method import Client, Update
 from fedbnn.methods.bayesian import BayesianTraining, Posterior
 from fedbnn.methods.exchange import Exchange
+from fedbnn.methods.teacher import companion
 from fedbnn.randomness import Stream
 from fedbnn.training import Records
 
@@ -54,7 +56,12 @@ class FedBNN(BayesianTraining, Exchange[Posterior]):
         default=0.0,
         ge=0,
         description="weight of the consensus in local training itself, where each minibatch of own records is joined "
-        "by one of as many alignment points; 0 leaves all to the prior",
+        "by one of alignment points; 0 leaves all to the prior",
+    )
+    companion: bool = Field(
+        default=False,
+        description="predict by the mean of the network and of a softmax model on public features that learns from the "
+        "same records and consensus; it is never sent",
     )
     restart: Literal["prior", "posterior"] = Field(
         default="prior",
@@ -65,9 +72,10 @@ class FedBNN(BayesianTraining, Exchange[Posterior]):
         self, state: Posterior, client: Client, message: Message, round_number: int, rng: Stream
     ) -> Update[Posterior]:
         start, prior, info, consensus = state.q, self.alone_prior(client), {}, None
+        target: Tensor | None = None
         if (phi_bar := message.get("phi_bar")) is not None:
             target = self.target(
-                phi_bar, client, lambda: self.predict(state, client, client.alignment, rng.child("own"))
+                phi_bar, client, lambda: self.network(state, client, client.alignment, rng.child("own"))
             )
             psi, info["prior_loss"] = tune_prior(
                 client.network,
@@ -91,12 +99,20 @@ class FedBNN(BayesianTraining, Exchange[Posterior]):
         info["kl"] = float(kl_divergence(q, prior))
         info["mean_sd"] = float(q.sd.mean())
         taught = self.taught(client) if state.taught is None else state.taught
-        new = Posterior(q.theta, taught)
+        new = Posterior(q.theta, taught, target if self.companion else None)
         sent = self.reply(
             client,
             message,
             round_number,
-            lambda: self.predict(new, client, client.alignment, rng.child("upload")),
+            lambda: self.network(new, client, client.alignment, rng.child("upload")),
             taught,
         )
         return Update(new, sent, info)
+
+    def network(self, state: Posterior, client: Client, x: Tensor, rng: Stream) -> Prediction:
+        """What the personal network alone says, which is what clients tell each other."""
+        return super().predict(state, client, x, rng)
+
+    def predict(self, state: Posterior, client: Client, x: Tensor, rng: Stream) -> Prediction:
+        found = self.network(state, client, x, rng)
+        return mixture(found, companion(client, state.heard, x)) if self.companion else found

@@ -1,32 +1,80 @@
-"""A second voice of a client: a softmax model on public features, fitted to its own records.
+"""A companion of a client's network: a softmax model on public features.
 
-With few records a linear model on good fixed features knows more than a network trained from nothing. The features are
-those of `privacy.mechanism = "dp_teacher"`, fitted on the alignment set alone, so all clients have the same: wavelet
-scattering (Mallat 2012) for images, random Fourier features (Rahimi and Recht 2007) for tables.
+With few records a linear model on good fixed features knows more than a network trained from nothing. The features phi
+are those of `privacy.mechanism = "dp_teacher"`, fitted on the alignment set (AD) alone, so all clients have the same:
+wavelet scattering (Mallat 2012) for images, random Fourier features (Rahimi and Recht 2007) for tables. It minimises
+
+    sum over own records of CE(y, phi W + b) + weight * n * mean over AD of CE(target, phi W + b) + strength |W|^2 / 2
+
+- `taught` is what a client's own records alone teach it, about the classes that it holds: it speaks for the client.
+- `companion` also learns from the consensus, with the same targets as the network: it predicts beside the network.
 """
 
 import torch
-from sklearn.linear_model import LogisticRegression
 from torch import Tensor
 
+from fedbnn.bayes import Prediction, entropy
 from fedbnn.method import Client
-from fedbnn.privacy.public import public
+from fedbnn.privacy.public import Public, public
 
 DIMENSIONS = 200
-STRENGTH = 1.0  # of the penalty |W|^2 / 2, with features scaled to a mean deviation of one
+STRENGTH = 1.0  # of the penalty |W|^2 / 2, not on the bias, with features scaled to a mean deviation of one
+CONSENSUS_WEIGHT = 3.0  # of the consensus against the client's own records
 
 
 def taught(client: Client) -> Tensor:
     """Class probabilities on the alignment set, zero for classes that the client does not hold."""
-    found = public(client.alignment.cpu(), client.privacy.features, DIMENSIONS)
-    features, scale = found.phi, found.phi.std(0, correction=0).mean().clamp_min(1e-12)
-    labels = client.train.y.cpu()
-    probs = torch.zeros(len(features), client.classes)
-    held = labels.unique()
-    if len(held) == 1:
-        probs[:, held] = 1.0
-    else:
-        model = LogisticRegression(C=1 / STRENGTH, max_iter=1000)
-        model.fit((found.features(client.train.x.cpu()) / scale).double().numpy(), labels.numpy())
-        probs[:, held] = torch.from_numpy(model.predict_proba((features / scale).double().numpy())).float()
+    found = _public(client)
+    held, labels = client.train.y.cpu().unique(return_inverse=True)
+    own = torch.nn.functional.one_hot(labels, len(held))
+    weights = fit_softmax(_scaled(found, found.features(client.train.x.cpu())), own.double())
+    probs = torch.zeros(len(found.phi), client.classes)
+    probs[:, held] = _logits(_scaled(found, found.phi), weights).softmax(1).float()
     return probs.to(client.device)
+
+
+def companion(client: Client, heard: Tensor | None, x: Tensor) -> Prediction:
+    """Its prediction for x, having learned from the client's records and from `heard`, targets on the alignment set.
+
+    Rows of targets need not be normalised: their sum is the point's weight.
+    """
+    found = _public(client)
+    features = _scaled(found, found.features(client.train.x.cpu()))
+    target = torch.nn.functional.one_hot(client.train.y.cpu(), client.classes).double()
+    if heard is not None:
+        features = torch.cat([features, _scaled(found, found.phi)])
+        target = torch.cat([target, heard.cpu().double() * (CONSENSUS_WEIGHT * len(target) / len(heard))])
+    logits = _logits(_scaled(found, found.features(x.cpu())), fit_softmax(features, target)).float().to(x.device)
+    probs = logits.softmax(1)
+    return Prediction(probs, logits, entropy(probs))
+
+
+def fit_softmax(features: Tensor, target: Tensor) -> Tensor:
+    """W with the bias as its last row, by L-BFGS from zero, in double precision."""
+    rows, width = features.shape
+    weights = torch.zeros(width + 1, target.shape[1], dtype=torch.float64, requires_grad=True)
+    optimiser = torch.optim.LBFGS(
+        [weights], max_iter=500, tolerance_grad=1e-7, tolerance_change=1e-12, line_search_fn="strong_wolfe"
+    )
+
+    def loss() -> Tensor:
+        optimiser.zero_grad()
+        errors = -(target * _logits(features, weights).log_softmax(1)).sum()
+        found = (errors + STRENGTH * weights[:-1].square().sum() / 2) / rows
+        found.backward()
+        return found
+
+    optimiser.step(loss)
+    return weights.detach()
+
+
+def _logits(features: Tensor, weights: Tensor) -> Tensor:
+    return torch.addmm(weights[-1], features, weights[:-1])
+
+
+def _scaled(found: Public, features: Tensor) -> Tensor:
+    return (features / found.phi.std(0, correction=0).mean().clamp_min(1e-12)).double()
+
+
+def _public(client: Client) -> Public:
+    return public(client.alignment.cpu(), client.privacy.features, DIMENSIONS)

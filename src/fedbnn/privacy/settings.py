@@ -46,9 +46,10 @@ class PrivacySettings:
     )
     features: Kind = Field(
         default="auto",
-        description="public features of dp_teacher and dp_moments: scattering (images), fourier (tables) or auto",
+        description="public features of dp_teacher, of dp_moments and of a method's teacher: scattering (images), "
+        "fourier (tables) or auto",
     )
-    dimensions: int = Field(default=100, ge=3, description="number of these features")
+    dimensions: int = Field(default=100, ge=3, description="number of these features, save a teacher's")
     ledgers: str = Field(
         default="",
         description="folder of the ledgers of what was spent, to be kept as long as the records are; "
