@@ -102,7 +102,7 @@ def test_an_unknown_key_names_the_nearest(raw, key, nearest):
 def test_an_unknown_key_lists_what_there_is():
     text = refusal({"evaluation": {"zzz": 1}})
     assert "did you mean" not in text
-    assert text.endswith("(known here: every, split)")
+    assert text.endswith("(known here: every, split, foreign)")
 
 
 @pytest.mark.parametrize(
