@@ -7,11 +7,10 @@ import pytest
 import torch
 from scipy.optimize import minimize
 from scipy.special import log_softmax, softmax
-from threadpoolctl import threadpool_info, threadpool_limits
+from threadpoolctl import threadpool_limits
 
 from fedbnn.data import DataSettings, PartitionSettings, federate, load_dataset
 from fedbnn.method import Client
-from fedbnn.methods import teacher as module
 from fedbnn.methods.teacher import DIMENSIONS, STRENGTH, taught
 from fedbnn.privacy.public import public
 from fedbnn.sites import make_sites
@@ -98,27 +97,3 @@ def test_it_knows_the_clients_classes_better_than_chance(tmp_path: Any) -> None:
     distance = torch.cdist(client.alignment.flatten(1), client.train.x.flatten(1))
     near = distance.min(1).values.argsort()[:8]
     assert (taught(client)[near].argmax(1) == client.train.y[distance[near].argmin(1)]).float().mean() > 0.7
-
-
-def test_numpys_threads_are_one_while_it_is_fitted(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Sums over records in several parts round differently, and engines must give the same bits."""
-    seen: list[int] = []
-
-    class Watched(module.LogisticRegression):  # type: ignore[misc]
-        def _note(self) -> None:
-            seen.extend(one["num_threads"] for one in threadpool_info() if one["user_api"] == "blas")
-
-        def fit(self, *args: Any) -> Any:
-            self._note()
-            return super().fit(*args)
-
-        def predict_proba(self, *args: Any) -> Any:
-            self._note()
-            return super().predict_proba(*args)
-
-    client = image_client(3)
-    with threadpool_limits(2):
-        expected = taught(client)
-        monkeypatch.setattr(module, "LogisticRegression", Watched)
-        assert torch.equal(taught(client), expected)
-    assert set(seen) == {1}

@@ -101,11 +101,20 @@ def fit(
     learning_rate: float,
     generator: torch.Generator,
     anchor: Anchor | None = None,
+    average_from: int | None = None,
 ) -> tuple[Gaussian, float]:
-    """Run the step over the batches; the Gaussian reached and the last minibatch's cross-entropy."""
+    """Run the step over the batches; the Gaussian reached and the last minibatch's cross-entropy.
+
+    With `average_from` the Gaussian is the mean of mu and rho over all steps from that number on: at a constant
+    learning rate the last step alone is noise around it (Polyak and Juditsky 1992).
+    """
     network.module.train()
     step = VariationalStep(network, start, anchor, learning_rate, generator)
     loss = torch.zeros(())
-    for batch in batches:
+    mean, averaged = torch.zeros_like(step.theta), 0
+    for number, batch in enumerate(batches):
         loss = step(batch.x, batch.y)
-    return Gaussian(step.theta.data), float(loss)
+        if average_from is not None and number >= average_from:
+            averaged += 1
+            mean.lerp_(step.theta.data, 1 / averaged)
+    return Gaussian(mean if averaged else step.theta.data), float(loss)

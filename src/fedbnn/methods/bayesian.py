@@ -59,6 +59,9 @@ class BayesianTraining:
         description="initial rho of every weight, whose standard deviation is softplus(rho): 0.0025 at -6; "
         "noise as large as the weights themselves keeps a network from learning",
     )
+    averaged: float = Field(
+        default=0.0, ge=0, le=1, description="share of the last steps of training whose parameters are averaged"
+    )
     mc_samples: int = Field(default=10, ge=1, description="weight draws for uploads and for evaluation")
 
     client_state = Posterior
@@ -85,8 +88,9 @@ class BayesianTraining:
         """
         size, augment = client.training.batch_size, client.training.augment
         batches: Iterator[Records] = epochs(client.train, passes, size, rng.child("order").torch(), augment)
+        count = passes * -(-len(client.train) // size)
         if beside is not None:
-            others = steps(beside, passes * -(-len(client.train) // size), size, rng.child("beside").torch(), augment)
+            others = steps(beside, count, size, rng.child("beside").torch(), augment)
             batches = map(partial(mixed, weight=weight, classes=client.classes), batches, others)
         return fit(
             client.network,
@@ -95,7 +99,12 @@ class BayesianTraining:
             learning_rate=self.learning_rate,
             generator=rng.child("weights").torch(),
             anchor=Anchor(prior, self.kl_weight / len(client.train)),
+            average_from=self.average_from(count),
         )
+
+    def average_from(self, count: int) -> int | None:
+        """The first of `count` steps that is averaged."""
+        return int(count * (1 - self.averaged)) if self.averaged else None
 
     def predict(self, state: Posterior, client: Client, x: Tensor, rng: Stream) -> Prediction:
         return predict(client.network, state.q, x, self.mc_samples, rng.child("predict").torch())

@@ -88,6 +88,7 @@ class FedBNN(BayesianTraining, Exchange[Posterior]):
                 order=rng.child("prior order").torch(),
                 noise=rng.child("prior weights").torch(),
                 augment=client.training.augment,
+                average_from=self.average_from(self.prior_steps),
             )
             prior = psi.with_sd_at_least(self.prior_sd_floor)
             consensus = Records(client.alignment, target) if self.rehearsal else None

@@ -10,12 +10,19 @@ wavelet scattering (Mallat 2012) for images, random Fourier features (Rahimi and
 - `companion` also learns from the consensus, with the same targets as the network: it predicts beside the network.
 """
 
+import math
+
+import numpy as np
 import torch
+from numpy.typing import NDArray
+from scipy.optimize import minimize
 from torch import Tensor
 
 from fedbnn.bayes import Prediction, entropy
 from fedbnn.method import Client
 from fedbnn.privacy.public import Public, public
+
+Floats = NDArray[np.float64]
 
 DIMENSIONS = 200
 STRENGTH = 1.0  # of the penalty |W|^2 / 2, not on the bias, with features scaled to a mean deviation of one
@@ -51,21 +58,20 @@ def companion(client: Client, heard: Tensor | None, x: Tensor) -> Prediction:
 
 def fit_softmax(features: Tensor, target: Tensor) -> Tensor:
     """W with the bias as its last row, by L-BFGS from zero, in double precision."""
-    rows, width = features.shape
-    weights = torch.zeros(width + 1, target.shape[1], dtype=torch.float64, requires_grad=True)
-    optimiser = torch.optim.LBFGS(
-        [weights], max_iter=500, tolerance_grad=1e-7, tolerance_change=1e-12, line_search_fn="strong_wolfe"
-    )
+    shape = (features.shape[1] + 1, target.shape[1])
+    mass = target.sum(1, keepdim=True)
 
-    def loss() -> Tensor:
-        optimiser.zero_grad()
-        errors = -(target * _logits(features, weights).log_softmax(1)).sum()
-        found = (errors + STRENGTH * weights[:-1].square().sum() / 2) / rows
-        found.backward()
-        return found
+    def loss(flat: Floats) -> tuple[float, Floats]:
+        weights = torch.from_numpy(flat).view(shape)
+        logs = _logits(features, weights).log_softmax(1)
+        error = mass * logs.exp() - target
+        gradient = torch.cat([features.T @ error + STRENGTH * weights[:-1], error.sum(0, keepdim=True)])
+        total = STRENGTH * weights[:-1].square().sum() / 2 - (target * logs).sum()
+        return float(total), gradient.flatten().numpy()
 
-    optimiser.step(loss)
-    return weights.detach()
+    options = {"maxiter": 2000, "maxfun": 5000, "gtol": 1e-6, "ftol": 1e-14}
+    found = minimize(loss, np.zeros(math.prod(shape)), jac=True, method="L-BFGS-B", options=options)
+    return torch.from_numpy(found.x).view(shape)
 
 
 def _logits(features: Tensor, weights: Tensor) -> Tensor:
