@@ -181,3 +181,24 @@ def test_where_the_data_say_nothing_a_posterior_at_its_prior_stays_exactly_there
     moved = (step.theta.data != start.theta).view(2, 3, 5)
     assert not moved[:, :, 0].any()
     assert moved[:, :, 1:].all()
+
+
+@pytest.mark.parametrize("first", [0, 3, 4])
+def test_averaged_training_gives_the_mean_of_its_last_steps(first: int) -> None:
+    net, start = network(), Gaussian.around(torch.zeros(network().size), -4.0)
+    anchor = Anchor(Gaussian.isotropic(net.size, 0.1), 0.01)
+    step = VariationalStep(net, start, anchor, 1e-2, torch.Generator().manual_seed(3))
+    path = []
+    for _ in range(5):
+        step(batch().x, batch().y)
+        path.append(step.theta.data.clone())
+    found, _ = fit(
+        net,
+        start,
+        [batch()] * 5,
+        learning_rate=1e-2,
+        generator=torch.Generator().manual_seed(3),
+        anchor=anchor,
+        average_from=first,
+    )
+    torch.testing.assert_close(found.theta, torch.stack(path[first:]).mean(0))
