@@ -17,27 +17,26 @@ import torch
 from numpy.typing import NDArray
 from scipy.optimize import minimize
 from torch import Tensor
+from torch.nn.functional import one_hot
 
 from fedbnn.bayes import Prediction, entropy
 from fedbnn.method import Client
 from fedbnn.privacy.public import Public, public
+from fedbnn.randomness import Stream, repeatable
 
 Floats = NDArray[np.float64]
 
 DIMENSIONS = 200
 STRENGTH = 1.0  # of the penalty |W|^2 / 2, not on the bias, with features scaled to a mean deviation of one
+IMPOSSIBLE = 1e-12  # the probability whose logarithm stands for a class that nobody named
 CONSENSUS_WEIGHT = 3.0  # of the consensus against the client's own records
 
 
 def taught(client: Client) -> Tensor:
     """Class probabilities on the alignment set, zero for classes that the client does not hold."""
-    found = _public(client)
-    held, labels = client.train.y.cpu().unique(return_inverse=True)
-    own = torch.nn.functional.one_hot(labels, len(held))
-    weights = fit_softmax(_scaled(found, found.features(client.train.x.cpu())), own.double())
-    probs = torch.zeros(len(found.phi), client.classes)
-    probs[:, held] = _logits(_scaled(found, found.phi), weights).softmax(1).float()
-    return probs.to(client.device)
+    found, own = _public(client), one_hot(client.train.y.cpu(), client.classes).double()
+    features = _scaled(found, found.features(client.train.x.cpu()))
+    return _probabilities(features, own, _scaled(found, found.phi)).to(client.device)
 
 
 def companion(client: Client, heard: Tensor | None, x: Tensor) -> Prediction:
@@ -45,15 +44,22 @@ def companion(client: Client, heard: Tensor | None, x: Tensor) -> Prediction:
 
     Rows of targets need not be normalised: their sum is the point's weight.
     """
-    found = _public(client)
+    found, target = _public(client), one_hot(client.train.y.cpu(), client.classes).double()
     features = _scaled(found, found.features(client.train.x.cpu()))
-    target = torch.nn.functional.one_hot(client.train.y.cpu(), client.classes).double()
     if heard is not None:
         features = torch.cat([features, _scaled(found, found.phi)])
         target = torch.cat([target, heard.cpu().double() * (CONSENSUS_WEIGHT * len(target) / len(heard))])
-    logits = _logits(_scaled(found, found.features(x.cpu())), fit_softmax(features, target)).float().to(x.device)
-    probs = logits.softmax(1)
-    return Prediction(probs, logits, entropy(probs))
+    probs = _probabilities(features, target, _scaled(found, found.features(x.cpu()))).to(x.device)
+    return Prediction(probs, probs.clamp_min(IMPOSSIBLE).log(), entropy(probs))
+
+
+def _probabilities(features: Tensor, target: Tensor, points: Tensor) -> Tensor:
+    """Fitted to these rows and asked about these points; a class that no row names has probability zero."""
+    named = target.sum(0) > 0  # the others' bias would go to minus infinity
+    probs = torch.zeros(len(points), len(named))
+    with repeatable(Stream(("softmax",))):  # one thread: the same bits everywhere
+        probs[:, named] = _logits(points, fit_softmax(features, target[:, named])).softmax(1).float()
+    return probs
 
 
 def fit_softmax(features: Tensor, target: Tensor) -> Tensor:
@@ -69,7 +75,7 @@ def fit_softmax(features: Tensor, target: Tensor) -> Tensor:
         total = STRENGTH * weights[:-1].square().sum() / 2 - (target * logs).sum()
         return float(total), gradient.flatten().numpy()
 
-    options = {"maxiter": 2000, "maxfun": 5000, "gtol": 1e-6, "ftol": 1e-14}
+    options = {"maxiter": 1000, "maxfun": 2000, "gtol": 1e-6, "ftol": 1e-13}
     found = minimize(loss, np.zeros(math.prod(shape)), jac=True, method="L-BFGS-B", options=options)
     return torch.from_numpy(found.x).view(shape)
 
