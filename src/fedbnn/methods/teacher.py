@@ -10,12 +10,7 @@ wavelet scattering (Mallat 2012) for images, random Fourier features (Rahimi and
 - `companion` also learns from the consensus, with the same targets as the network: it predicts beside the network.
 """
 
-import math
-
-import numpy as np
 import torch
-from numpy.typing import NDArray
-from scipy.optimize import minimize
 from torch import Tensor
 from torch.nn.functional import one_hot
 
@@ -23,8 +18,6 @@ from fedbnn.bayes import Prediction, entropy
 from fedbnn.method import Client
 from fedbnn.privacy.public import Public, public
 from fedbnn.randomness import Stream, repeatable
-
-Floats = NDArray[np.float64]
 
 DIMENSIONS = 200
 STRENGTH = 1.0  # of the penalty |W|^2 / 2, not on the bias, with features scaled to a mean deviation of one
@@ -63,21 +56,36 @@ def _probabilities(features: Tensor, target: Tensor, points: Tensor) -> Tensor:
 
 
 def fit_softmax(features: Tensor, target: Tensor) -> Tensor:
-    """W with the bias as its last row, by L-BFGS from zero, in double precision."""
-    shape = (features.shape[1] + 1, target.shape[1])
+    """W with the bias as its last row, in double precision.
+
+    No curvature of the loss is larger than H = X^T M X / 2 + penalty, with M the rows' weights (Boehning 1992). So
+    L-BFGS on U = L^T W with H = L L^T needs some tens of steps, where on W it would need thousands.
+    """
+    x = torch.cat([features, torch.ones(len(features), 1, dtype=torch.float64)], 1)
     mass = target.sum(1, keepdim=True)
+    penalty = torch.full((x.shape[1],), STRENGTH, dtype=torch.float64)
+    penalty[-1] = 0.0
+    bound = x.T @ (mass * x) / 2
+    bound.diagonal().add_(penalty.clamp_min(1e-9 * float(mass.sum())))
+    root = torch.linalg.cholesky(bound)
+    unknown = torch.nn.Parameter(torch.zeros(x.shape[1], target.shape[1], dtype=torch.float64), requires_grad=False)
+    optimiser = torch.optim.LBFGS(
+        [unknown], max_iter=300, tolerance_grad=1e-6, tolerance_change=1e-12, line_search_fn="strong_wolfe"
+    )
 
-    def loss(flat: Floats) -> tuple[float, Floats]:
-        weights = torch.from_numpy(flat).view(shape)
-        logs = _logits(features, weights).log_softmax(1)
-        error = mass * logs.exp() - target
-        gradient = torch.cat([features.T @ error + STRENGTH * weights[:-1], error.sum(0, keepdim=True)])
-        total = STRENGTH * weights[:-1].square().sum() / 2 - (target * logs).sum()
-        return float(total), gradient.flatten().numpy()
+    def weights() -> Tensor:
+        found: Tensor = torch.linalg.solve_triangular(root.T, unknown, upper=True)
+        return found
 
-    options = {"maxiter": 1000, "maxfun": 2000, "gtol": 1e-6, "ftol": 1e-13}
-    found = minimize(loss, np.zeros(math.prod(shape)), jac=True, method="L-BFGS-B", options=options)
-    return torch.from_numpy(found.x).view(shape)
+    def loss() -> Tensor:
+        w = weights()
+        logs = (x @ w).log_softmax(1)
+        gradient = x.T @ (mass * logs.exp() - target) + penalty.unsqueeze(1) * w
+        unknown.grad = torch.linalg.solve_triangular(root, gradient, upper=False).contiguous()
+        return (penalty.unsqueeze(1) * w.square()).sum() / 2 - (target * logs).sum()
+
+    optimiser.step(loss)
+    return weights().detach()
 
 
 def _logits(features: Tensor, weights: Tensor) -> Tensor:
