@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 SMALL = [
-    "rounds=6",
+    "rounds=12",
     "partition.clients=3",
     "data.alignment=20",
     "training.warmup_epochs=2",

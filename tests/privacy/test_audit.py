@@ -247,9 +247,9 @@ def test_noise_that_is_used_twice_is_caught(attacked, monkeypatch):
 def test_logits_in_place_of_probabilities_are_caught(attacked, monkeypatch):
     honest = Exchange.reply
 
-    def reply(self, client, message, round_number, prediction):
+    def reply(self, client, message, round_number, prediction, taught):
         if not client.privacy.on:
-            return honest(self, client, message, round_number, prediction)
+            return honest(self, client, message, round_number, prediction, taught)
         return Message({"phi": client.door.outputs(prediction().logits, None, round_number)})
 
     monkeypatch.setattr(Exchange, "reply", reply)
