@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from torch.nn import functional
 
 from fedbnn.bayes import Prediction, entropy, mixture
+from fedbnn.errors import UserError
 from fedbnn.message import Message
 from fedbnn.method import Client
 from fedbnn.methods import FedBNN
@@ -82,6 +83,13 @@ def test_it_learns_what_it_hears(client):
     assert told.probs[:, absent].mean() > 0.5 * CONSENSUS_WEIGHT / (1 + CONSENSUS_WEIGHT)
     assert told.probs[:, absent].mean() > 10 * alone.probs[:, absent].mean()
     torch.testing.assert_close(told.aleatoric, told.total)  # one model: nothing to disagree about
+
+
+def test_features_of_images_are_refused_for_a_table_before_any_work(client):
+    table = dataclasses.replace(client, alignment=torch.zeros(5, 4), privacy=PrivacySettings(features="scattering"))
+    with pytest.raises(UserError, match="'scattering' needs images"):
+        FedBNN(companion=True).check_client(table)
+    FedBNN().check_client(table)
 
 
 def turn(method: FedBNN, client: Client, message: Message, number: int):

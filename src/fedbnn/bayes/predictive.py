@@ -17,6 +17,7 @@ from fedbnn.bayes.gaussian import Gaussian
 from fedbnn.network import FlatNetwork
 
 _CACHE_FRIENDLY = 2**15  # numbers in a batch of records whose activations stay in a core's cache
+_IMPOSSIBLE = 1e-12  # the probability whose logarithm stands for a class that cannot be
 _BUSY = 2**21  # numbers in a batch of records that keep a GPU busy
 
 
@@ -27,6 +28,11 @@ class Prediction:
     probs: Tensor
     logits: Tensor
     aleatoric: Tensor
+
+    @classmethod
+    def of(cls, probs: Tensor, aleatoric: Tensor) -> "Prediction":
+        """Of a model that gives probabilities: its logits are their logarithms, finite also where one is zero."""
+        return cls(probs, probs.clamp_min(_IMPOSSIBLE).log(), aleatoric)
 
     def to(self, device: torch.device | str) -> "Prediction":
         return Prediction(self.probs.to(device), self.logits.to(device), self.aleatoric.to(device))

@@ -92,6 +92,11 @@ class Exchange(Method[S, Uploads]):
         description="a client's weight in the consensus: uniform, data (its records) or compute (its model's size)",
     )
 
+    @property
+    def uses_features(self) -> bool:
+        """Whether a client fits a model on public features."""
+        return self.teacher != "network"
+
     def check_client(self, client: Client) -> None:
         super().check_client(client)
         if self.teacher != "network" and self.consensus == "mean_logits":
@@ -99,9 +104,9 @@ class Exchange(Method[S, Uploads]):
                 f"methods.{self.name}.teacher = '{self.teacher}' gives probabilities, not logits: choose another "
                 f"methods.{self.name}.consensus than mean_logits, e.g. sharpened"
             )
-        if self.teacher != "network" and client.privacy.features == "scattering" and client.alignment.dim() != 4:
+        if self.uses_features and client.privacy.features == "scattering" and client.alignment.dim() != 4:
             raise UserError(
-                f"methods.{self.name}.teacher = '{self.teacher}': privacy.features = 'scattering' needs images, the "
+                f"method '{self.name}' uses public features: privacy.features = 'scattering' needs images, the "
                 f"records are {tuple(client.alignment.shape[1:])}; set privacy.features to auto"
             )
         if not client.privacy.on:

@@ -68,6 +68,10 @@ class FedBNN(BayesianTraining, Exchange[Posterior]):
         description="where local training starts each round: at the tuned prior's means, or where it ended",
     )
 
+    @property
+    def uses_features(self) -> bool:
+        return self.companion or super().uses_features
+
     def client_update(
         self, state: Posterior, client: Client, message: Message, round_number: int, rng: Stream
     ) -> Update[Posterior]:

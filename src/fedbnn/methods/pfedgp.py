@@ -30,8 +30,6 @@ from fedbnn.methods.averaging import Averaging, Global
 from fedbnn.methods.point import Point
 from fedbnn.randomness import Stream
 
-IMPOSSIBLE = 1e-12  # the probability whose logarithm stands for a class that is not held
-
 
 @settings.dataclass(frozen=True, config=settings.STRICT)
 class PFedGP(Averaging[Point]):
@@ -111,7 +109,7 @@ class PFedGP(Averaging[Point]):
             here.child("gibbs").torch(),
             here.child("omega").numpy(),
         )
-        return Prediction(probs, probs.clamp_min(IMPOSSIBLE).log(), aleatoric)
+        return Prediction.of(probs, aleatoric)
 
     def scored(self, state: Point, client: Client, message: Message, rng: Stream) -> Mapping[Variant, Point]:
         return {"personal": Point(message.arrays["weights"])}

@@ -1,7 +1,7 @@
 """A companion of a client's network: a softmax model on public features.
 
-With few records a linear model on good fixed features knows more than a network trained from nothing. The features phi
-are those of `privacy.mechanism = "dp_teacher"`, fitted on the alignment set (AD) alone, so all clients have the same:
+With few records a linear model on good fixed features can know more than a network trained from nothing. The features
+phi are those of `privacy.mechanism = "dp_teacher"`, fitted on the alignment set (AD) alone, so all clients have the same:
 wavelet scattering (Mallat 2012) for images, random Fourier features (Rahimi and Recht 2007) for tables. It minimises
 
     sum over own records of CE(y, phi W + b) + weight * n * mean over AD of CE(target, phi W + b) + strength |W|^2 / 2
@@ -21,7 +21,6 @@ from fedbnn.randomness import Stream, repeatable
 
 DIMENSIONS = 200
 STRENGTH = 1.0  # of the penalty |W|^2 / 2, not on the bias, with features scaled to a mean deviation of one
-IMPOSSIBLE = 1e-12  # the probability whose logarithm stands for a class that nobody named
 CONSENSUS_WEIGHT = 3.0  # of the consensus against the client's own records
 
 
@@ -43,7 +42,7 @@ def companion(client: Client, heard: Tensor | None, x: Tensor) -> Prediction:
         features = torch.cat([features, _scaled(found, found.phi)])
         target = torch.cat([target, heard.cpu().double() * (CONSENSUS_WEIGHT * len(target) / len(heard))])
     probs = _probabilities(features, target, _scaled(found, found.features(x.cpu()))).to(x.device)
-    return Prediction(probs, probs.clamp_min(IMPOSSIBLE).log(), entropy(probs))
+    return Prediction.of(probs, entropy(probs))
 
 
 def _probabilities(features: Tensor, target: Tensor, points: Tensor) -> Tensor:
