@@ -1,8 +1,9 @@
 """A companion of a client's network: a softmax model on public features.
 
 With few records a linear model on good fixed features can know more than a network trained from nothing. The features
-phi are those of `privacy.mechanism = "dp_teacher"`, fitted on the alignment set (AD) alone, so all clients have the same:
-wavelet scattering (Mallat 2012) for images, random Fourier features (Rahimi and Recht 2007) for tables. It minimises
+phi are those of `privacy.mechanism = "dp_teacher"`, fitted on the alignment set (AD) alone, so all clients have the
+same: wavelet scattering (Mallat 2012) for images, random Fourier features (Rahimi and Recht 2007) for tables. It
+minimises
 
     sum over own records of CE(y, phi W + b) + weight * n * mean over AD of CE(target, phi W + b) + strength |W|^2 / 2
 
