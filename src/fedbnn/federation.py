@@ -1,24 +1,19 @@
-"""The round loop: who takes part, what is sent, what is let in, what is kept. Knows Method and Engine only."""
+"""The round loop: messages go out, clients take their turns, replies come in. Knows Method and Engine only."""
 
-import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import torch
-from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from fedbnn.bayes import Prediction
 from fedbnn.engines import Engine, InProcess, Site
 from fedbnn.evaluation import Evaluation
-from fedbnn.message import BadMessage, Message, check
+from fedbnn.message import Message
 from fedbnn.method import Method, Roster, State, Variant
-from fedbnn.randomness import Stream, repeatable
-
-SERVER_FILE = "server.safetensors"
+from fedbnn.server import Server
 
 
 @dataclass(frozen=True)
@@ -76,47 +71,49 @@ class Federation:
         participation: float = 1.0,
         engine: Engine | None = None,
     ) -> None:
-        self.method = method
         self.sites = tuple(sites)
-        self.roster = roster_of(sites)
-        self.seed = seed
-        self.participation = participation
-        self.round_number = -1  # the last round that is finished; 0 is the warm-up
         for site in sites:
             method.check_client(site.client)
-        self.server: State = method.server_init(self.roster)
+        self._server = Server(method, roster_of(sites), seed=seed, participation=participation)
         self.engine = engine or InProcess()
         self.engine.start(method, sites, seed)
 
+    @property
+    def method(self) -> Method[Any, Any]:
+        return self._server.method
+
+    @property
+    def roster(self) -> Roster:
+        return self._server.roster
+
+    @property
+    def server(self) -> State:
+        """The server's state."""
+        return self._server.state
+
+    @property
+    def round_number(self) -> int:
+        """The last round that is finished; 0 is the warm-up, -1 before it."""
+        return self._server.round_number
+
     def participants(self, round_number: int) -> list[int]:
         """Everybody in the warm-up; later a random share, at least one."""
-        everybody = list(range(self.roster.clients))
-        if round_number == 0 or self.participation >= 1:
-            return everybody
-        count = max(1, math.ceil(self.participation * len(everybody)))
-        rng = Stream((self.seed, "participation", round_number)).numpy()
-        return sorted(int(client) for client in rng.choice(everybody, count, replace=False))
+        return self._server.participants(round_number)
 
     def step(self, evaluate: bool = True, listener: Listener = _nobody, foreign: bool = False) -> Round:
         """The next round: broadcast, turns of the participants, check at the door, server update, scores."""
         started = time.perf_counter()
         number = self.round_number + 1
-        messages = self._messages(self.participants(number))
+        messages = self._server.messages(self.participants(number))
         turns: dict[int, Turn] = {}
         accepted: dict[int, Message] = {}
         for client, reply in self.engine.update(number, messages):
-            rejected = ""
-            try:
-                check(reply.message, self.method.agreed(self.roster, client))
+            rejected = self._server.refusal(client, reply.message)
+            if not rejected:
                 accepted[client] = reply.message
-            except BadMessage as error:
-                rejected = str(error)
             turns[client] = Turn(reply.info, reply.message.nbytes, messages[client].nbytes, reply.seconds, rejected)
             listener("update", number, client)
-        rng = Stream((self.seed, "server", number))
-        with repeatable(rng):
-            self.server = self.method.server_update(self.server, dict(sorted(accepted.items())), self.roster, rng)
-        self.round_number = number
+        self._server.take_in(accepted)
         scores = self.evaluate(listener, foreign) if evaluate else {}
         return Round(number, dict(sorted(turns.items())), scores, time.perf_counter() - started)
 
@@ -130,7 +127,7 @@ class Federation:
         With `foreign`, their uncertainty is also tried on the sites' foreign inputs: this costs another pass.
         """
         scores: dict[int, Mapping[str, Evaluation]] = {}
-        messages = self._messages(range(self.roster.clients))
+        messages = self._server.messages(range(self.roster.clients))
         for client, evaluation in self.engine.evaluate(self.round_number, messages, foreign):
             scores[client] = evaluation
             listener("evaluate", self.round_number, client)
@@ -142,33 +139,13 @@ class Federation:
 
     def save(self, folder: Path) -> None:
         """Server's and clients' states as safetensors files."""
-        save_file(self.server.tensors(), folder / SERVER_FILE)
+        self._server.save(folder)
         self.engine.save(folder)
 
     def load(self, folder: Path, round_number: int) -> None:
         """Go on from what `save` wrote after this round."""
-        tensors = load_file(folder / SERVER_FILE)
-        self.server = self.method.server_state(**{name: value.clone() for name, value in tensors.items()})
+        self._server.load(folder, round_number)
         self.engine.load(folder)
-        self.round_number = round_number
 
     def close(self) -> None:
         self.engine.close()
-
-    def _messages(self, clients: Sequence[int]) -> dict[int, Message]:
-        """Equal messages as one object, so that an engine can send them once."""
-        messages: dict[int, Message] = {}
-        for client in clients:
-            message = self.method.broadcast(self.server, client)
-            same = next((m for m in messages.values() if _identical(m, message)), message)
-            messages[client] = same
-        return messages
-
-
-def _identical(one: Message, other: Message) -> bool:
-    """Whether both hold the very same pieces of memory under the same names."""
-    return _pieces(one) == _pieces(other)
-
-
-def _pieces(message: Message) -> dict[str, tuple[int, torch.Size, torch.dtype]]:
-    return {name: (array.data_ptr(), array.shape, array.dtype) for name, array in message.arrays.items()}
