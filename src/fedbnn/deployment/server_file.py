@@ -1,0 +1,23 @@
+"""The server's own file, server.toml: how long it waits, and for how many."""
+
+from pathlib import Path
+
+from pydantic import Field
+
+from fedbnn import settings
+
+
+@settings.dataclass(frozen=True, config=settings.STRICT)
+class ServerSettings:
+    """How patient the server is. What is computed is in the terms."""
+
+    wait: float = Field(default=3600.0, gt=0, description="seconds to wait until every site has been there once")
+    round_timeout: float = Field(
+        default=3600.0, gt=0, description="seconds a site has for its turn; the round goes on without one that is late"
+    )
+    quorum: int = Field(default=1, ge=1, description="good replies a round needs; with fewer it is held again")
+
+
+def read_server(path: Path) -> ServerSettings:
+    """The settings of a server.toml; without the file, the defaults."""
+    return settings.read_toml(ServerSettings, path) if path.exists() else ServerSettings()
