@@ -58,6 +58,9 @@ def run(
     config: ConfigFile = None,
     changes: Set = None,
     out: Annotated[Path | None, typer.Option(help="Run folder; default runs/DATASET-METHOD-seedN.")] = None,
+    engine: Annotated[
+        str | None, typer.Option(help="Where clients run: local or flower-sim; short for --set engine.kind=...")
+    ] = None,
     resume: Resume = False,
     as_json: Json = False,
 ) -> None:
@@ -65,7 +68,7 @@ def run(
 
     CONFIG is a TOML file (see `fedbnn config`) or a preset (see `fedbnn presets`); without it, the digits federation.
     """
-    settings = load_config(config, changes or [])
+    settings = load_config(config, [*(changes or []), *([f"engine.kind={engine}"] if engine else [])])
     folder = out or Path("runs") / f"{settings.data.source}-{settings.method}-seed{settings.seed}"
     experiment.obtain_data(settings)
     with TerminalProgress(error_console) as progress:

@@ -41,10 +41,18 @@ class EvaluationSettings:
     )
 
 
+EngineKind = Literal["local", "flower-sim"]
+
+
 @settings.dataclass(frozen=True, config=settings.STRICT)
 class EngineSettings:
     """Where clients run. Has no influence on any result, except that another device draws other random numbers."""
 
+    kind: EngineKind = Field(
+        default="local",
+        description="local (worker processes of our own) or flower-sim (Flower's simulation on Ray; needs the extra "
+        "fedbnn[flower])",
+    )
     workers: int = Field(
         default=0, ge=0, description="worker processes; 0 means one per core, and one if device is not the CPU"
     )

@@ -1,7 +1,7 @@
 """From a configuration to a finished run folder, or to a comparison of several methods and seeds."""
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import closing, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,33 +16,14 @@ from fedbnn.data.sources import obtain
 from fedbnn.devices import find_device
 from fedbnn.engines import Engine, InProcess, Site, WorkerPool
 from fedbnn.errors import UserError
-from fedbnn.evaluation import Evaluation
-from fedbnn.federation import Federation, Round, roster_of
+from fedbnn.federation import Federation, roster_of
+from fedbnn.journal import Journal
 from fedbnn.method import Method
 from fedbnn.methods import METHODS
+from fedbnn.observer import Observer
 from fedbnn.report import write_report
-from fedbnn.results import assemble, metric_lines
 from fedbnn.runs import RunFolder, read_json, write_json
 from fedbnn.sites import make_sites, with_ledgers
-
-
-class Observer:
-    """Hears how work goes on. This one says nothing; the command line shows a progress bar."""
-
-    def run_started(self, title: str, config: Config, clients: int, round_number: int) -> None:
-        """A run begins, or goes on after this round (-1: from the start)."""
-
-    def client_done(self, activity: str, round_number: int, client: int) -> None:
-        """A client has been updated or evaluated."""
-
-    def round_done(self, record: Round) -> None:
-        """A round is finished and on disk."""
-
-    def run_finished(self, result: dict[str, Any]) -> None:
-        """A run is finished."""
-
-    def note(self, text: str) -> None:
-        """Something the user should know."""
 
 
 def obtain_data(config: Config) -> None:
@@ -109,10 +90,10 @@ def make_engine(settings: EngineSettings) -> Engine:
         return InProcess(settings.device)
     # Every process that uses a GPU takes some of its memory, and one keeps it busy.
     on_cpu = find_device(settings.device).type == "cpu"
-    return WorkerPool(settings.workers or (_cores() if on_cpu else 1), settings.device)
+    return WorkerPool(settings.workers or (cores() if on_cpu else 1), settings.device)
 
 
-def _cores() -> int:
+def cores() -> int:
     """Cores this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
@@ -126,10 +107,16 @@ def run(
     """
     if engine is None:
         find_device(config.engine.device)  # one that is not here is told before any work
+        if config.engine.kind == "flower-sim":
+            _flower()
     prepared = Prepared.of(config, [config.method])
     folder = RunFolder.open(out, config.to_json(), prepared.manifest, resume=resume)
-    with folder.locked(), nullcontext(engine) if engine else closing(make_engine(config.engine)) as used:
-        result = _run(config, prepared, folder, used, config.method, observer or Observer())
+    with folder.locked():
+        if engine is None and config.engine.kind == "flower-sim":
+            result = _run(config, prepared, folder, _flower(), config.method, observer or Observer())
+        else:
+            with nullcontext(engine) if engine else closing(make_engine(config.engine)) as used:
+                result = _run(config, prepared, folder, _local(used), config.method, observer or Observer())
     write_report(out)
     return result
 
@@ -172,6 +159,8 @@ def compare(
     for option, values in (("--methods", methods), ("--seeds", seeds)):
         if values is not None and (len(set(values)) != len(values) or not values):
             raise UserError(f"{option}: name at least one, and each only once")
+    if config.engine.kind != "local":
+        raise UserError(f"engine.kind = '{config.engine.kind}': methods are compared on the local engine; leave it out")
     find_device(config.engine.device)
     _check_comparison_folder(out)
     observer = observer or Observer()
@@ -200,15 +189,47 @@ def compare(
         for number, (one, ready, folder) in enumerate(jobs, 1):
             title = f"{one.method} ({number} of {len(jobs)})" + (f", seed {one.seed}" if len(seeds) > 1 else "")
             with folder.locked():
-                results.append(_run(one, ready, folder, engine, title, observer))
+                results.append(_run(one, ready, folder, _local(engine), title, observer))
     for _, _, folder in jobs:
         write_report(folder.path)
     write_report(out)
     return results
 
 
+Drive = Callable[[Journal, str], None]
+"""Holds all rounds of a run and has them written down; the text is the run's title."""
+
+
+def _local(engine: Engine) -> Drive:
+    """The round loop on an engine."""
+
+    def drive(journal: Journal, title: str) -> None:
+        config = journal.config
+        federation = Federation(
+            config.chosen(), journal.sites, seed=config.seed, participation=config.participation, engine=engine
+        )
+        journal.resume(title, "local", federation.load)
+        while federation.round_number < config.rounds:
+            number = federation.round_number + 1
+            last = number == config.rounds
+            record = federation.step(journal.is_scored(number), journal.observer.client_done, foreign=last)
+            journal.keep(record, federation.save)
+        journal.final = journal.final or federation.evaluate(foreign=True)
+
+    return drive
+
+
+def _flower() -> Drive:
+    """The same rounds on Flower's simulation."""
+    try:
+        from fedbnn.engines.flower.simulation import simulate  # noqa: PLC0415 - an extra that few have installed
+    except ImportError as error:
+        raise UserError(f"engine.kind = 'flower-sim' needs pip install 'fedbnn[flower]' ({error})") from None
+    return simulate
+
+
 def _run(
-    config: Config, prepared: Prepared, folder: RunFolder, engine: Engine, title: str, observer: Observer
+    config: Config, prepared: Prepared, folder: RunFolder, drive: Drive, title: str, observer: Observer
 ) -> dict[str, Any]:
     """Run, or go on with, one configuration; what a finished folder already says is not worked out again."""
     if folder.finished:
@@ -216,31 +237,6 @@ def _run(
         observer.note(f"{folder.path} is finished already; its result is shown (delete the folder to run it again)")
         return done
     sites = with_ledgers(prepared.sites, Path(config.privacy.ledgers or folder.path / "ledgers"))
-    federation = Federation(config.chosen(), sites, seed=config.seed, participation=config.participation, engine=engine)
-    seconds = 0.0
-    if checkpoint := folder.latest_checkpoint():
-        for problem in checkpoint.problems:
-            observer.note(f"{problem}; going on from round {checkpoint.round_number} instead")
-        federation.load(checkpoint.folder, checkpoint.round_number)
-        seconds = checkpoint.seconds
-    folder.forget_after(federation.round_number)
-    observer.run_started(title, config, len(sites), federation.round_number)
-    final: Mapping[int, Mapping[str, Evaluation]] = {}
-    while federation.round_number < config.rounds:
-        number = federation.round_number + 1
-        last = number == config.rounds
-        scored = number % config.evaluation.every == 0 or last
-        record = federation.step(evaluate=scored, listener=observer.client_done, foreign=last)
-        seconds, final = seconds + record.seconds, record.scores
-        folder.append(metric_lines(record, sites))
-        if number % config.checkpoint_every == 0 or last:
-            folder.save_checkpoint(number, seconds, federation.save)
-        for client, turn in record.turns.items():
-            if turn.rejected:
-                observer.note(f"round {number}: the reply of client {client} was not let in: {turn.rejected}")
-        observer.round_done(record)
-    final = final or federation.evaluate(foreign=True)
-    result = assemble(config, prepared.data, sites, folder.metrics(), final, seconds)
-    write_json(folder.path / "result.json", result)
-    observer.run_finished(result)
-    return result
+    journal = Journal(config, prepared.data, sites, folder, observer)
+    drive(journal, title)
+    return journal.conclude()

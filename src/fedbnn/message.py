@@ -6,6 +6,7 @@ numbers. Reading one can run no code.
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from math import prod
 
 import torch
 from safetensors import SafetensorError
@@ -55,6 +56,11 @@ class Whole:
 
 Agreed = Mapping[str, tuple[int, ...] | Whole]
 """Names of arrays, and the shape of each if it is of float32."""
+
+
+def agreed_bytes(agreed: Agreed) -> int:
+    """The size of the numbers of a message that is as agreed."""
+    return sum(8 * prod(form.shape) if isinstance(form, Whole) else 4 * prod(form) for form in agreed.values())
 
 
 def check(message: Message, agreed: Agreed) -> None:

@@ -9,8 +9,8 @@ from rich.progress import TimeRemainingColumn as TimeLeft
 
 from fedbnn.config import Config
 from fedbnn.evaluation import headline
-from fedbnn.experiment import Observer
 from fedbnn.federation import Round
+from fedbnn.observer import Observer
 from fedbnn.results import mean
 
 

@@ -24,12 +24,11 @@ def mean(values: Sequence[float]) -> float:
     return sum(values) / len(values)
 
 
-def metric_lines(record: Round, sites: Sequence[Site]) -> list[dict[str, Any]]:
+def metric_lines(record: Round, names: Sequence[str]) -> list[dict[str, Any]]:
     """A line for every client that took part or was scored in this round."""
     lines = []
-    for site in sites:
-        client = site.client.index
-        line: dict[str, Any] = {"round": record.number, "client": client, "name": site.client.name}
+    for client, name in enumerate(names):
+        line: dict[str, Any] = {"round": record.number, "client": client, "name": name}
         if client in record.turns:
             turn = record.turns[client]
             line |= {

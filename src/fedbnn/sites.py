@@ -81,9 +81,10 @@ def make_sites(
 
 def with_ledgers(sites: Sequence[Site], folder: Path) -> list[Site]:
     """The same sites, each client with its own place for ledgers in this folder."""
-    return [replace(site, client=replace(site.client, ledgers=folder / _place(site.client.name))) for site in sites]
+    return [replace(site, client=replace(site.client, ledgers=place_of(site.client.name, folder))) for site in sites]
 
 
-def _place(name: str) -> str:
-    """A folder for a client of this name, whatever its name and wherever it stands in the list."""
-    return f"{re.sub('[^A-Za-z0-9]+', '-', name)[:40].strip('-')}-{hashlib.sha256(name.encode()).hexdigest()[:8]}"
+def place_of(name: str, folder: Path) -> Path:
+    """The place of a client of this name in a folder, whatever its name and wherever it stands in the list."""
+    plain = re.sub("[^A-Za-z0-9]+", "-", name)[:40].strip("-")
+    return folder / f"{plain}-{hashlib.sha256(name.encode()).hexdigest()[:8]}"

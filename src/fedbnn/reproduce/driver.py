@@ -16,6 +16,7 @@ from fedbnn.data.nearest import did_you_mean
 from fedbnn.devices import find_device
 from fedbnn.engines import ClientFailure, Engine
 from fedbnn.errors import UserError
+from fedbnn.observer import Observer
 from fedbnn.reproduce.cells import Cell, Entry, expand
 from fedbnn.reproduce.plan import Plan, columns, row_names
 from fedbnn.reproduce.write import make_folder, write_page, write_study
@@ -172,7 +173,7 @@ class Clock:
         return [(cell.data, cell.config.method, cell.size), (cell.data, cell.config.method), ()]
 
 
-class Watcher(experiment.Observer):
+class Watcher(Observer):
     """Hears of cells as well as of what goes on inside them. This one says nothing."""
 
     def work_started(self, cells: int, done: int) -> None:
