@@ -16,15 +16,18 @@ def is_device_name(name: str) -> bool:
     return _NAMES.fullmatch(name) is not None
 
 
-def find_device(name: str) -> torch.device:
-    """The device of this name; a UserError if PyTorch cannot use it here. 'auto' takes a GPU if there is one."""
+def find_device(name: str, field: str = "engine.device") -> torch.device:
+    """The device of this name; a UserError if PyTorch cannot use it here. 'auto' takes a GPU if there is one.
+
+    `field` is the setting that named it.
+    """
     if not is_device_name(name):
-        raise UserError(f"engine.device = '{name}': must be {ALLOWED}")
+        raise UserError(f"{field} = '{name}': must be {ALLOWED}")
     if name == "auto":
         name = "cuda" if torch.cuda.is_available() else "mps" if torch.backends.mps.is_available() else "cpu"
     device = torch.device(name)
     if problem := _problem(device):
-        raise UserError(f"engine.device = '{name}': {problem}; use 'cpu', or 'auto' for the best there is")
+        raise UserError(f"{field} = '{name}': {problem}; use 'cpu', or 'auto' for the best there is")
     return device
 
 

@@ -36,7 +36,8 @@ class Message:
         return sum(array.nbytes for array in self.arrays.values())
 
     def to_bytes(self) -> bytes:
-        return save({name: array.contiguous() for name, array in self.arrays.items()})
+        """The same bytes for equal arrays, in whatever order they were put in."""
+        return save({name: array.contiguous() for name, array in sorted(self.arrays.items())})
 
     @classmethod
     def from_bytes(cls, data: bytes) -> "Message":

@@ -22,7 +22,7 @@ from fedbnn.errors import UserError
 from fedbnn.message import Agreed, Message
 from fedbnn.models import ModelSettings, build
 from fedbnn.network import FlatNetwork
-from fedbnn.privacy import Door, Guarantee, PrivacySettings
+from fedbnn.privacy import Budget, Door, Guarantee, PrivacySettings
 from fedbnn.randomness import Stream
 from fedbnn.training import Records, TrainingSettings
 
@@ -64,6 +64,7 @@ class Client:
     multiplicity: int = 1  # the largest number of clients that hold one and the same record
     ledgers: Path | None = None  # folder of this client's ledgers, one for each set of records
     fingerprint: str = ""  # of the records before they were scaled, by which ledgers tell sets of records apart
+    cap: Budget | None = None  # the most that all releases from these records may cost, ever; None: what privacy says
 
     @property
     def device(self) -> torch.device:
@@ -89,6 +90,7 @@ class Client:
             self.ledgers,
             self.name,
             self.fingerprint,
+            self.cap,
         )
 
     @property

@@ -7,51 +7,19 @@ checkpoint/       states after the last rounds, each with checksums
 result.json       written last: a folder that has it is a finished run
 """
 
-import fcntl
-import hashlib
 import json
 import os
 import shutil
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
+from fedbnn.checkpoints import Checkpoint, Checkpoints
 from fedbnn.errors import UserError
+from fedbnn.files import locked, read_json, write_atomically, write_json
 
-KEPT_CHECKPOINTS = 2
-
-
-def write_atomically(path: Path, text: str) -> None:
-    """The file is either as it was or whole and on disk."""
-    temporary = path.with_name(f".{path.name}.tmp")
-    with temporary.open("w", encoding="utf-8") as file:
-        file.write(text)
-        file.flush()
-        os.fsync(file.fileno())
-    temporary.replace(path)
-
-
-def write_json(path: Path, value: Any) -> None:
-    write_atomically(path, json.dumps(value, indent=2) + "\n")
-
-
-def read_json(path: Path) -> Any:
-    try:
-        return json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise UserError(f"{path} cannot be read: {error}") from None
-
-
-@dataclass(frozen=True)
-class Checkpoint:
-    """A checkpoint that passed its checksums."""
-
-    folder: Path
-    round_number: int
-    seconds: float
-    problems: tuple[str, ...]  # newer checkpoints that did not pass, and why
+__all__ = ["Checkpoint", "RunFolder", "changed", "differences", "read_json", "write_atomically", "write_json"]
 
 
 class RunFolder:
@@ -61,6 +29,7 @@ class RunFolder:
         self.path = path
         self.checkpoints = path / "checkpoint"
         self.metrics_file = path / "metrics.jsonl"
+        self._saved = Checkpoints(self.checkpoints, f"delete {path} to start again")
 
     @classmethod
     def open(cls, path: Path, config: dict[str, Any], manifest: dict[str, Any], *, resume: bool) -> "RunFolder":
@@ -103,15 +72,9 @@ class RunFolder:
         if read_json(self.path / "partition.json") != manifest:
             raise UserError(f"{self.path} holds a run on other data with the same configuration: choose another --out")
 
-    @contextmanager
-    def locked(self) -> Iterator[None]:
+    def locked(self) -> AbstractContextManager[None]:
         """Nobody else works on this folder meanwhile; the lock goes with the process that holds it."""
-        with (self.path / ".lock").open("a") as file:
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                raise UserError(f"{self.path} is being worked on by another process: wait for it or stop it") from None
-            yield
+        return locked(self.path)
 
     @property
     def finished(self) -> bool:
@@ -143,65 +106,24 @@ class RunFolder:
 
     def save_checkpoint(self, round_number: int, seconds: float, write: Callable[[Path], None]) -> None:
         """`write` puts its files into a new folder, which appears under its name only when it is whole."""
-        temporary = self.checkpoints / ".new"
-        shutil.rmtree(temporary, ignore_errors=True)
-        temporary.mkdir()
-        write(temporary)
-        sums = {file.name: _checksum(file) for file in sorted(temporary.iterdir())}
-        write_json(temporary / "manifest.json", {"round": round_number, "seconds": seconds, "sha256": sums})
-        final = self.checkpoints / f"round-{round_number:05d}"
-        shutil.rmtree(final, ignore_errors=True)
-        temporary.replace(final)
-        for old in self._saved()[KEPT_CHECKPOINTS:]:
-            shutil.rmtree(old)
+        self._saved.save(round_number, seconds, write)
 
     def latest_checkpoint(self) -> Checkpoint | None:
         """The newest checkpoint that passes its checksums, or None where nothing was saved yet."""
-        problems: list[str] = []
-        for folder in self._saved():
-            problem = _verify(folder)
-            if not problem:
-                manifest = json.loads((folder / "manifest.json").read_text())
-                return Checkpoint(folder, manifest["round"], manifest["seconds"], tuple(problems))
-            problems.append(f"checkpoint {folder.name} is corrupt ({problem})")
-        if problems:
-            raise UserError(f"{'; '.join(problems)}; no good one is left: delete {self.path} to start again")
-        return None
-
-    def _saved(self) -> list[Path]:
-        return sorted(self.checkpoints.glob("round-*"), reverse=True)
+        return self._saved.latest()
 
 
-def _checksum(file: Path) -> str:
-    with file.open("rb") as stream:
-        return hashlib.file_digest(stream, "sha256").hexdigest()
-
-
-def _verify(folder: Path) -> str:
-    """What is wrong with a checkpoint; empty if nothing is."""
-    try:
-        manifest = json.loads((folder / "manifest.json").read_text())
-        sums = manifest["sha256"]
-        if f"round-{manifest['round']:05d}" != folder.name or not isinstance(manifest["seconds"], float) or not sums:
-            return "manifest.json does not fit"
-        for name, expected in sums.items():
-            if _checksum(folder / name) != expected:
-                return f"{name} does not match its checksum"
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-        return str(error) or type(error).__name__
-    return ""
-
-
-def differences(before: Any, now: Any, prefix: str = "") -> str:
+def differences(before: Any, now: Any) -> str:
     """The first few dotted keys in which two nested objects differ, with both values."""
-    found = list(_differences(before, now, prefix))
+    found = [f"{key} was {old!r}, is {new!r}" for key, old, new in changed(before, now)]
     more = f" and {len(found) - 3} more" if len(found) > 3 else ""
     return ", ".join(found[:3]) + more
 
 
-def _differences(before: Any, now: Any, prefix: str) -> Iterable[str]:
+def changed(before: Any, now: Any, prefix: str = "") -> Iterator[tuple[str, Any, Any]]:
+    """Every dotted key in which two nested objects differ, with both values."""
     if isinstance(before, dict) and isinstance(now, dict):
         for key in {**before, **now}:
-            yield from _differences(before.get(key), now.get(key), f"{prefix}.{key}" if prefix else key)
+            yield from changed(before.get(key), now.get(key), f"{prefix}.{key}" if prefix else key)
     elif before != now:
-        yield f"{prefix} was {before!r}, is {now!r}"
+        yield prefix, before, now

@@ -39,11 +39,8 @@ def make_sites(
     `foreign` are inputs as loaded that are nobody's, on which `Federation.evaluate` can try the models' uncertainty.
     """
     settings = tuple(ModelSettings(m) if isinstance(m, str) else m for m in models)
-    if training is not None and training.augment != "none" and len(data.dataset.input_shape) != 3:
-        raise UserError(
-            f"training.augment = '{training.augment}' needs images (channels, height, width), the records are "
-            f"{data.dataset.input_shape}; set it to none"
-        )
+    training = training or TrainingSettings()
+    check_augmentation(training, data.dataset.input_shape)
     alignment = channels_last(torch.from_numpy(data.alignment()))
     x, y, _ = data.evaluation(split)
     evaluation = Records(channels_last(torch.from_numpy(x)), torch.from_numpy(y))
@@ -64,7 +61,7 @@ def make_sites(
             alignment=alignment,
             classes=data.dataset.classes,
             model=model,
-            training=training or TrainingSettings(),
+            training=training,
             rounds=rounds,
             seed=seed,
             privacy=privacy or PrivacySettings(),
@@ -77,6 +74,14 @@ def make_sites(
         size, operations = next((n, ops) for known, n, ops in measured if known == model)
         sites.append(Site(client, evaluation, own, size, operations, nobodys))
     return sites if ledgers is None else with_ledgers(sites, ledgers)
+
+
+def check_augmentation(training: TrainingSettings, input_shape: tuple[int, ...]) -> None:
+    if training.augment != "none" and len(input_shape) != 3:
+        raise UserError(
+            f"training.augment = '{training.augment}' needs images (channels, height, width), the records are "
+            f"{input_shape}; set it to none"
+        )
 
 
 def with_ledgers(sites: Sequence[Site], folder: Path) -> list[Site]:

@@ -1,6 +1,8 @@
 """A small federation of digits as a configuration deals it, and the same one as files of the parties."""
 
 import json
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -8,7 +10,11 @@ import numpy as np
 from fedbnn.config import Config, load_config
 from fedbnn.data import FederatedData, federate, load_dataset
 from fedbnn.deployment.alignment import write_alignment
+from fedbnn.deployment.node import Answer, Node, Request
 from fedbnn.deployment.terms import Terms, alignment_of
+from fedbnn.message import Message
+from fedbnn.method import Roster
+from fedbnn.randomness import Stream, repeatable
 from tests.conftest import TINY
 
 
@@ -50,3 +56,40 @@ def write_sites(
         )
         files.append(file)
     return files
+
+
+def site_nodes(files: Sequence[Path]) -> list[Node]:
+    return [Node.from_file(file) for file in files]
+
+
+def ask(node: Node, kind: str, round_number: int, message: Message, terms: Terms | None = None) -> Answer:
+    return node.answer(Request(kind, round_number, (terms or node.terms).digest, message))
+
+
+class HandServer:
+    """A server written by hand: everybody takes part in every round, replies are taken as they come."""
+
+    def __init__(self, terms: Terms, roster: Roster) -> None:
+        self.terms, self.roster = terms, roster
+        self.method = terms.chosen()
+        self.state = self.method.server_init(roster)
+        self.round_number = -1
+
+    def message(self, client: int) -> Message:
+        """As it comes over a wire."""
+        return Message.from_bytes(self.method.broadcast(self.state, client).to_bytes())
+
+    def step(self, nodes: Sequence[Node]) -> dict[int, Answer]:
+        number = self.round_number + 1
+        answers = {client: ask(node, "update", number, self.message(client)) for client, node in enumerate(nodes)}
+        rng = Stream((self.terms.seed, "server", number))
+        replies = {client: Message.from_bytes(answer.message.to_bytes()) for client, answer in answers.items()}
+        with repeatable(rng):
+            self.state = self.method.server_update(self.state, replies, self.roster, rng)
+        self.round_number = number
+        for client, node in enumerate(nodes):
+            answers[client] = replace(
+                answers[client],
+                facts={**answers[client].facts, **ask(node, "evaluate", number, self.message(client)).facts},
+            )
+        return answers

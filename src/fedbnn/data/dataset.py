@@ -25,6 +25,47 @@ def fingerprint_of(arrays: Mapping[str, NDArray[Any]]) -> str:
     return digest.hexdigest()
 
 
+def records_fingerprint(x: Floats, y: Labels) -> str:
+    """Of some records as they were loaded, in any order.
+
+    Scaling has no part in it: it follows from the alignment set, and whoever chooses that must not be able to make
+    the same records look like others.
+    """
+    kind = f"{x.dtype.str}{x.shape[1:]}".encode()
+    each = sorted(
+        hashlib.sha256(np.ascontiguousarray(row).tobytes() + b"|%d" % label).digest()
+        for row, label in zip(x, y, strict=True)
+    )
+    return hashlib.sha256(kind + b"".join(each)).hexdigest()
+
+
+def check_records(said: str, split: str, x: Floats, y: Labels, classes: int) -> None:
+    """Refuse records that cannot be learned from or scored; `said` names the data set they are a part of."""
+
+    def error(text: str) -> UserError:
+        return UserError(f"{said}: {text}")
+
+    if x.dtype != np.float32 or x.ndim not in (2, 4):
+        raise error(f"x_{split} is {x.dtype} of shape {x.shape}; float32 N x C x H x W or N x F is needed")
+    if y.dtype != np.int64 or y.ndim != 1:
+        raise error(f"y_{split} is {y.dtype} of shape {y.shape}; int64 of one dimension is needed")
+    if len(x) != len(y):
+        raise error(f"x_{split} has {len(x)} records but y_{split} has {len(y)} labels")
+    if len(x) == 0:
+        raise error(f"x_{split} has no records")
+    if x[0].size == 0:
+        raise error(f"a record of x_{split} has shape {x.shape[1:]}: it holds no value")
+    bad = np.flatnonzero(~np.isfinite(x).reshape(len(x), -1).all(axis=1))
+    if bad.size:
+        raise error(f"x_{split} holds NaN or infinity in {bad.size} record(s), the first at index {bad[0]}")
+    outside = np.flatnonzero((y < 0) | (y >= classes))
+    if outside.size:
+        raise error(
+            f"y_{split} holds {outside.size} label(s) outside 0 .. {classes - 1}, "
+            f"the first is {y[outside[0]]} at index {outside[0]}"
+        )
+
+
 @dataclasses.dataclass(frozen=True, eq=False)
 class Dataset:
     """Records with labels, checked once at construction so that nothing after it has to.
@@ -54,14 +95,20 @@ class Dataset:
     def __post_init__(self) -> None:
         if self.classes < 2:
             raise UserError(f"data set {self.name!r} has {self.classes} class(es); at least 2 are needed")
-        self._check_split("train", self.x_train, self.y_train, self.group_train)
-        self._check_split("test", self.x_test, self.y_test, self.group_test)
+        said = f"data set {self.name!r}"
+        for split in ("train", "test"):
+            x, y, group = (getattr(self, f"{what}_{split}") for what in ("x", "y", "group"))
+            check_records(said, split, x, y, self.classes)
+            if group is not None and (group.dtype.kind != "U" or group.shape != y.shape):
+                raise UserError(
+                    f"{said}: group_{split} is {group.dtype} of shape {group.shape}; {len(y)} strings are needed"
+                )
         if self.x_train.shape[1:] != self.x_test.shape[1:]:
-            raise self._error(
-                f"a record of x_train has shape {self.input_shape}, one of x_test {self.x_test.shape[1:]}"
+            raise UserError(
+                f"{said}: a record of x_train has shape {self.input_shape}, one of x_test {self.x_test.shape[1:]}"
             )
         if (self.group_train is None) != (self.group_test is None):
-            raise self._error("group_train and group_test go together: give both or neither")
+            raise UserError(f"{said}: group_train and group_test go together: give both or neither")
 
     @property
     def classes(self) -> int:
@@ -78,29 +125,3 @@ class Dataset:
         names = ("x_train", "y_train", "x_test", "y_test", "group_train", "group_test")
         arrays: dict[str, NDArray[Any] | None] = {name: getattr(self, name) for name in names}
         return fingerprint_of({name: array for name, array in arrays.items() if array is not None})
-
-    def _error(self, text: str) -> UserError:
-        return UserError(f"data set {self.name!r}: {text}")
-
-    def _check_split(self, split: str, x: Floats, y: Labels, group: Names | None) -> None:
-        if x.dtype != np.float32 or x.ndim not in (2, 4):
-            raise self._error(f"x_{split} is {x.dtype} of shape {x.shape}; float32 N x C x H x W or N x F is needed")
-        if y.dtype != np.int64 or y.ndim != 1:
-            raise self._error(f"y_{split} is {y.dtype} of shape {y.shape}; int64 of one dimension is needed")
-        if len(x) != len(y):
-            raise self._error(f"x_{split} has {len(x)} records but y_{split} has {len(y)} labels")
-        if group is not None and (group.dtype.kind != "U" or group.shape != y.shape):
-            raise self._error(f"group_{split} is {group.dtype} of shape {group.shape}; {len(y)} strings are needed")
-        if len(x) == 0:
-            raise self._error(f"x_{split} has no records")
-        if x[0].size == 0:
-            raise self._error(f"a record of x_{split} has shape {x.shape[1:]}: it holds no value")
-        bad = np.flatnonzero(~np.isfinite(x).reshape(len(x), -1).all(axis=1))
-        if bad.size:
-            raise self._error(f"x_{split} holds NaN or infinity in {bad.size} record(s), the first at index {bad[0]}")
-        outside = np.flatnonzero((y < 0) | (y >= self.classes))
-        if outside.size:
-            raise self._error(
-                f"y_{split} holds {outside.size} label(s) outside 0 .. {self.classes - 1}, "
-                f"the first is {y[outside[0]]} at index {outside[0]}"
-            )

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedbnn.data import partition as ways
-from fedbnn.data.dataset import Dataset, Floats, Labels, Names, fingerprint_of
+from fedbnn.data.dataset import Dataset, Floats, Labels, Names, fingerprint_of, records_fingerprint
 from fedbnn.data.normalisation import fit_normalisation
 from fedbnn.data.other_inputs import alignment_inputs
 from fedbnn.data.partition import Indices, PartitionSettings
@@ -92,18 +92,9 @@ class FederatedData:
         return int(np.bincount(held).max(initial=0))
 
     def fingerprint(self, i: int) -> str:
-        """Of client i's records as they were loaded, in any order.
-
-        Scaling has no part in it: it follows from the alignment set, and whoever chooses that must not be able to make
-        the same records look like others.
-        """
-        data, rows = self.dataset, self.client_indices[i]
-        kind = f"{data.x_train.dtype.str}{data.x_train.shape[1:]}".encode()
-        each = sorted(
-            hashlib.sha256(np.ascontiguousarray(data.x_train[row]).tobytes() + b"|%d" % data.y_train[row]).digest()
-            for row in rows
-        )
-        return hashlib.sha256(kind + b"".join(each)).hexdigest()
+        """Of client i's records as they were loaded, in any order."""
+        rows = self.client_indices[i]
+        return records_fingerprint(self.dataset.x_train[rows], self.dataset.y_train[rows])
 
     def manifest(self) -> dict[str, Any]:
         """Who holds what, ready for JSON: enough to check a partition without showing a record."""

@@ -15,7 +15,7 @@ from torch import Tensor
 from fedbnn.engines.engine import Site
 from fedbnn.method import Client
 from fedbnn.models import ModelSettings
-from fedbnn.privacy import PrivacySettings
+from fedbnn.privacy import Budget, PrivacySettings
 from fedbnn.training import Records, TrainingSettings, channels_last
 
 
@@ -49,6 +49,7 @@ def write(path: Path, sites: Sequence[Site]) -> None:
                 "multiplicity": client.multiplicity,
                 "fingerprint": client.fingerprint,
                 "ledgers": None if client.ledgers is None else str(client.ledgers.resolve()),
+                "cap": None if client.cap is None else client.cap.to_dict(),
             }
         )
     plain = {name: tensor.clone(memory_format=torch.contiguous_format) for name, tensor in tensors.items()}
@@ -79,6 +80,7 @@ def read(path: Path, clients: Collection[int]) -> list[Site]:
                 multiplicity=entry["multiplicity"],
                 fingerprint=entry["fingerprint"],
                 ledgers=None if entry["ledgers"] is None else Path(entry["ledgers"]),
+                cap=None if entry["cap"] is None else Budget(**entry["cap"]),
             )
             own = file.get_tensor(f"{index}.own").clone()
             sites.append(Site(client, evaluation, own, entry["weights"], entry["operations"], foreign))

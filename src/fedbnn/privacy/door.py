@@ -21,6 +21,7 @@ from fedbnn.privacy.plan import Plan
 from fedbnn.privacy.public import Public, digest_of, public
 from fedbnn.privacy.settings import PrivacySettings
 from fedbnn.privacy.simplex import onto_simplex, simplex_sensitivity
+from fedbnn.privacy.spending import Budget
 from fedbnn.privacy.sums import UNIT, charged, check_discrete, whole, with_noise
 
 _ROWS = 1024  # records whose contributions are held at once
@@ -36,6 +37,8 @@ class Door:
     folder: of the client's ledgers, one for each set of records.
     owner: the client's name, written into the ledger.
     known_as: fingerprint of the records as they were before scaling; without it that of `x` and `y`.
+    cap: on everything that is ever released from the records, where it is another than the budget of the settings,
+        by which the noise is planned.
 
     """
 
@@ -49,6 +52,7 @@ class Door:
     folder: Path
     owner: str
     known_as: str = ""
+    cap: Budget | None = None
 
     @cached_property
     def plan(self) -> Plan:
@@ -134,7 +138,7 @@ class Door:
                 f"release-{inputs[:32]}",
                 inputs,
                 charged(plan.mu, noise),
-                self.settings.budget,
+                self.cap or self.settings.budget,
                 lambda: with_noise(total(), sd, noise).numpy().tobytes(),
             )
         return torch.frombuffer(bytearray(data), dtype=torch.int64)

@@ -1,0 +1,191 @@
+"""A site's half of a federation: it answers what a server asks, under the terms that were agreed on, and no more.
+
+All that must outlive the process is on disk before an answer is given, and the disk alone is believed: a node may be
+killed at any moment, and another process may have served the same site meanwhile.
+"""
+
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+from torch import Tensor
+
+import fedbnn
+from fedbnn.bayes import Prediction
+from fedbnn.deployment.agreement import check_terms
+from fedbnn.deployment.site import load_site
+from fedbnn.deployment.site_file import SiteSettings, read_site
+from fedbnn.deployment.state import SiteState, Turn, model_facts, remember_site, request_digest
+from fedbnn.deployment.terms import Terms, read_terms
+from fedbnn.devices import CPU, find_device
+from fedbnn.engines import Site
+from fedbnn.engines.host import ClientHost
+from fedbnn.errors import UserError
+from fedbnn.message import Message
+
+LARGEST = 2**30  # bytes that a message to a site may have
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Request:
+    """What a server asks. Attributes:
+
+    terms: the digest of the terms it works under; in a hello, the terms themselves as JSON.
+    foreign: in an evaluation, also ask the models about the site's foreign inputs.
+
+    """
+
+    kind: Literal["hello", "update", "evaluate"]
+    round: int
+    terms: str
+    message: Message = field(default_factory=Message)
+    foreign: bool = False
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What leaves the site: arrays, and facts that JSON can hold."""
+
+    message: Message = field(default_factory=Message)
+    facts: Mapping[str, Any] = field(default_factory=dict)
+
+
+class Node:
+    """One site in one run."""
+
+    def __init__(
+        self,
+        terms: Terms,
+        site: Site,
+        state_folder: Path,
+        share_metrics: bool,
+        device: torch.device = CPU,
+        settings: SiteSettings | None = None,
+    ) -> None:
+        self.terms = terms
+        self.site = site
+        self.share_metrics = share_metrics
+        self.state = SiteState(state_folder, terms.key)
+        self._device = device
+        self._settings = settings
+        self._host: ClientHost | None = None
+        self._holds = b""  # the identity of the turn whose state the host holds; empty: the initial state
+
+    @classmethod
+    def from_file(cls, site_toml: Path) -> "Node":
+        """The node of a site.toml; a UserError where its terms are beyond what it allows, or its records do not fit."""
+        settings = read_site(site_toml)
+        terms = read_terms(settings.terms)
+        check_terms(terms, terms, settings)
+        device = find_device(settings.device, "device")
+        site = load_site(settings, terms)
+        terms.chosen().check_client(site.client)
+        remember_site(settings.state, site_toml)
+        return cls(terms, site, settings.state, settings.shares(terms), device, settings)
+
+    def answer(self, request: Request) -> Answer:
+        """The answer, or a UserError that says why there is none."""
+        if request.kind == "hello":
+            check_terms(Terms.from_json(request.terms, "the server's terms"), self.terms, self._settings)
+            return Answer(facts=self._introduction())
+        self._check(request)
+        self.state.begin(self.terms, self.site.client)
+        with self.state.locked():
+            turn = self.state.turn()
+            for problem in turn.problems if turn else ():
+                log.warning("%s: %s", self.state.path, problem)
+            if turn and request.round < turn.round_number:
+                raise UserError(
+                    f"refused: round {request.round} is past, site '{self.terms.sites[self._index]}' has done round "
+                    f"{turn.round_number}"
+                )
+            return self._update(request, turn) if request.kind == "update" else self._evaluate(request, turn)
+
+    def predict(self, x: Tensor, variant: str | None = None) -> Prediction:
+        """Of the site's newest model for scaled inputs: what `Federation.predict` gives after the same rounds."""
+        self.state.check_client(self.site.client)
+        turn, received = self.state.turn(), self.state.received()
+        if turn is None:
+            raise UserError(f"{self.state.path}: nothing has been learned yet; wait for the first round")
+        newest = (turn.round_number, turn.message)
+        if received is not None and received[0] >= turn.round_number:
+            newest = received
+        return self._host_after(turn).predict(self._index, x, *newest, variant)
+
+    @property
+    def _index(self) -> int:
+        return self.site.client.index
+
+    def _introduction(self) -> dict[str, Any]:
+        """Who this is. Nothing of the records: not how many, not of which classes."""
+        client = self.site.client
+        return {
+            "name": client.name,
+            "model": model_facts(client.model),
+            "version": fedbnn.__version__,
+            "terms": self.terms.digest,
+        }
+
+    def _check(self, request: Request) -> None:
+        if request.kind not in ("update", "evaluate"):
+            raise UserError(f"refused: a request is hello, update or evaluate, not {request.kind!r}")
+        if request.terms != self.terms.digest:
+            raise UserError(
+                f"refused: the server works under other terms (sha256 {request.terms[:12]}), agreed were "
+                f"{self.terms.digest[:12]}; a hello with them would say what differs"
+            )
+        if type(request.round) is not int or not 0 <= request.round <= self.terms.rounds:
+            raise UserError(f"refused: round {request.round} was asked for, agreed were 0 to {self.terms.rounds}")
+        if request.message.nbytes > LARGEST:
+            raise UserError(f"refused: a message of {request.message.nbytes} bytes; at most {LARGEST} are taken")
+        for name, array in request.message.arrays.items():
+            if array.dtype not in (torch.float32, torch.int64):
+                raise UserError(f"refused: '{name}' is {array.dtype}; only float32 and int64 are taken")
+            if not bool(torch.isfinite(array).all()):
+                raise UserError(f"refused: '{name}' holds values that are not finite")
+
+    def _update(self, request: Request, turn: Turn | None) -> Answer:
+        if turn and request.round == turn.round_number:
+            if request_digest(request.round, request.message) != turn.request:
+                raise UserError(f"refused: round {request.round} was asked for before, with another message")
+            return self._turn_answer(turn.reply, turn.info, turn.seconds)
+        host = self._host_after(turn)
+        self._holds = b"unsaved"
+        reply = host.update(self._index, request.round, request.message)
+        info = {name: float(value) for name, value in reply.info.items()}
+        self.state.save_turn(request.round, request.message, reply.message, info, reply.seconds, host.save)
+        saved = self.state.turn()
+        assert saved is not None
+        self._holds = saved.identity
+        self.state.record(request.round, "update", {"seconds": reply.seconds, "info": info})
+        return self._turn_answer(reply.message, info, reply.seconds)
+
+    def _turn_answer(self, reply: Message, info: Mapping[str, float], seconds: float) -> Answer:
+        return Answer(reply, {"info": dict(info), "seconds": seconds} if self.share_metrics else {})
+
+    def _evaluate(self, request: Request, turn: Turn | None) -> Answer:
+        self.state.keep_received(request.round, request.message)
+        if not len(self.site.evaluation):
+            return Answer()
+        host = self._host_after(turn)
+        found = host.evaluate(self._index, request.round, request.message, request.foreign)
+        scores = {variant: one.scores for variant, one in found.items()}
+        self.state.record(request.round, "evaluate", {"scores": scores})
+        evaluation = {variant: one.to_dict() for variant, one in found.items()}
+        return Answer(facts={"evaluation": evaluation} if self.share_metrics else {})
+
+    def _host_after(self, turn: Turn | None) -> ClientHost:
+        """The client in the state after this turn: the one at hand if it is in it, else from disk."""
+        wanted = turn.identity if turn else b""
+        if self._host is None or (self._holds != wanted and turn is None):
+            self._host = ClientHost(self.terms.chosen(), [self.site], self.terms.seed, self._device)
+            self._holds = b""
+        if turn and self._holds != wanted:
+            self._host.load(turn.folder)
+            self._holds = wanted
+        return self._host

@@ -1,0 +1,145 @@
+"""From a site's own file to a client: its records, scaled as everybody's, and its architecture."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from fedbnn.data.csv_source import Table, class_name, split
+from fedbnn.data.dataset import Floats, Labels, check_records, records_fingerprint
+from fedbnn.data.nearest import did_you_mean, listing
+from fedbnn.data.npz_source import NpzFile
+from fedbnn.data.stored import Array, inputs_of
+from fedbnn.deployment.alignment import read_alignment
+from fedbnn.deployment.site_file import RecordsSettings, SiteSettings
+from fedbnn.deployment.terms import Terms
+from fedbnn.engines import Site
+from fedbnn.errors import UserError
+from fedbnn.method import Client
+from fedbnn.network import probe
+from fedbnn.sites import check_augmentation, with_ledgers
+from fedbnn.training import Records, channels_last
+
+Half = tuple[Floats, Labels]
+
+
+def load_site(settings: SiteSettings, terms: Terms) -> Site:
+    """The site, bit for bit what `make_sites` makes of the same records.
+
+    Its models are scored on x_test, y_test or the held-out rows; without any, it has no evaluation records.
+    """
+    index = index_of(settings.name, terms)
+    alignment = read_alignment(settings.alignment, terms)
+    check_augmentation(terms.training, terms.input_shape)
+    (x, y), test = _records(settings.data, terms)
+    x_test, y_test = test or (x[:0], y[:0])
+    own = np.isin(y_test, np.unique(y))
+    if test and not own.any():
+        raise UserError(f"{_said(settings.data)}: no test record is of a class that the site holds; leave them out")
+    cap = settings.privacy
+    client = Client(
+        index=index,
+        name=settings.name,
+        train=_placed(alignment.normalised(x), y),
+        alignment=channels_last(torch.from_numpy(alignment.normalised(alignment.raw))),
+        classes=len(terms.class_names),
+        model=settings.model,
+        training=terms.training,
+        rounds=terms.rounds,
+        seed=terms.seed,
+        privacy=terms.privacy,
+        multiplicity=cap.multiplicity if cap else 1,
+        fingerprint=records_fingerprint(x, y) if terms.privacy.on else "",
+        cap=cap.budget if cap else None,
+    )
+    operations = probe(client.network, terms.input_shape, client.classes, client.model.name)
+    evaluation = _placed(alignment.normalised(x_test), y_test)
+    site = Site(client, evaluation, torch.from_numpy(own), client.network.size, operations)
+    return with_ledgers([site], settings.state / "ledgers")[0]
+
+
+def index_of(name: str, terms: Terms) -> int:
+    """Which client of the terms the site of this name is."""
+    if name not in terms.sites:
+        raise UserError(
+            f"name = {name!r} is not a site of the terms of run '{terms.run}'{did_you_mean(name, terms.sites)} "
+            f"(they name {listing(terms.sites)})"
+        )
+    return terms.sites.index(name)
+
+
+def feature_columns(settings: RecordsSettings, table: Table) -> list[str]:
+    """The names of a table's features, in the order agreed on, or as they stand in the site's own file."""
+    return list(settings.columns) or [name for name in table.header if name != settings.target]
+
+
+def check_shape(said: str, x: Floats, terms: Terms) -> None:
+    if x.shape[1:] != terms.input_shape:
+        raise UserError(f"{said}: a record has shape {x.shape[1:]}, agreed was {terms.input_shape}")
+
+
+def _placed(x: Floats, y: Labels) -> Records:
+    return Records(channels_last(torch.from_numpy(x)), torch.from_numpy(y))
+
+
+def _said(settings: RecordsSettings) -> str:
+    return f"data.path = '{settings.path}'"
+
+
+def _records(settings: RecordsSettings, terms: Terms) -> tuple[Half, Half | None]:
+    """Records to train on and, where there are any, those to be scored on, as loaded and checked."""
+    said = _said(settings)
+    halves = _npz(settings.path, said, terms) if settings.source == "npz" else _csv(settings, said, terms)
+    for name, (x, y) in halves.items():
+        check_shape(said, x, terms)
+        check_records(said, name, x, y, len(terms.class_names))
+    return halves["train"], halves.get("test")
+
+
+def _npz(path: Path, said: str, terms: Terms) -> dict[str, Half]:
+    file = NpzFile(path, said)
+    tested = {"x_test", "y_test"} & set(file.files)
+    raw = file.read("train", "test") if tested else file.read("train")
+    if len({x.dtype == np.uint8 for x, _ in raw.values()}) > 1:
+        raise UserError(f"{said}: uint8 images are divided by 255, others are not: x_train and x_test must be alike")
+    return {
+        half: (inputs_of(said, f"x_{half}", x), _labels(said, f"y_{half}", y, terms.class_names))
+        for half, (x, y) in raw.items()
+    }
+
+
+def _labels(said: str, key: str, y: Array, names: tuple[str, ...]) -> Labels:
+    """Strings are names of classes, whole numbers are their places."""
+    if y.ndim != 1 or y.dtype.kind not in "iuU":
+        raise UserError(f"{said}: {key} is {y.dtype} of shape {y.shape}; one class name or whole number a record")
+    if y.dtype.kind != "U":
+        return y.astype(np.int64)
+    texts: list[str] = y.tolist()
+    return _places(texts, names, lambda record: f"{said}: {key}[{record}]")
+
+
+def _csv(settings: RecordsSettings, said: str, terms: Terms) -> dict[str, Half]:
+    table = Table.read(settings.path, said)
+    target = table.column("data.target", settings.target)
+    columns = [table.column("data.columns", name) for name in feature_columns(settings, table)]
+    x = table.numbers(columns)
+    y = _places(table.texts(target), terms.class_names, lambda record: f"{said}, line {table.rows[record][0]}")
+    if settings.test_fraction == 0:
+        return {"train": (x, y)}
+    train, test = split(y, settings.test_fraction)
+    halves = {"train": (x[train], y[train]), "test": (x[test], y[test])}
+    return halves if test.size else {"train": (x, y)}
+
+
+def _places(texts: list[str], names: tuple[str, ...], where: Callable[[int], str]) -> Labels:
+    """Where each class stands in the list of names; `where` says of a record how to name it in an error."""
+    place = {name: index for index, name in enumerate(names)}
+    found = [place.get(text, place.get(class_name(text), -1)) for text in texts]
+    if -1 in found:
+        first = found.index(-1)
+        raise UserError(
+            f"{where(first)}: {texts[first]!r} is not a class of the terms{did_you_mean(texts[first], names)} "
+            f"(classes: {listing(names)})"
+        )
+    return np.array(found, dtype=np.int64)

@@ -1,0 +1,179 @@
+"""What a site keeps of its runs, in its own state folder; nothing of it ever leaves but stored replies.
+
+STATE/site.json             where the site's site.toml is
+STATE/ledgers/              what was ever released from its records
+STATE/runs/KEY/             one run
+    terms.json, client.json what it runs under, and with which model it began
+    checkpoint/             after each of the last turns: the client's state, what it was asked and what it replied
+    received/               the newest message that came to be scored with: what the server would send next
+    metrics.jsonl           scores and diagnostics, for the site's own eyes
+"""
+
+import hashlib
+import json
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from fedbnn.checkpoints import MANIFEST, Checkpoint, Checkpoints
+from fedbnn.deployment.terms import Terms, read_terms
+from fedbnn.errors import UserError
+from fedbnn.files import locked, read_json, write_atomically, write_json
+from fedbnn.message import Message
+from fedbnn.method import Client
+from fedbnn.models import ModelSettings
+from fedbnn.privacy.chain import make_folder, telling
+from fedbnn.runs import differences
+
+REPLY, MESSAGE, TURN = "reply.safetensors", "message.safetensors", "turn.json"
+
+
+def request_digest(round_number: int, message: Message) -> str:
+    """Of what a client's turn depends on, but its own state: equal for the same question."""
+    return hashlib.sha256(b"%d|" % round_number + message.to_bytes()).hexdigest()
+
+
+@dataclass(frozen=True)
+class Turn:
+    """The newest turn on disk, whole: the state after it, what was asked, and what was replied."""
+
+    folder: Path
+    round_number: int
+    seconds: float
+    request: str
+    info: Mapping[str, float]
+    problems: tuple[str, ...]
+
+    @property
+    def identity(self) -> bytes:
+        """Equal for the same turn with the same outcome."""
+        return (self.folder / MANIFEST).read_bytes()
+
+    @property
+    def reply(self) -> Message:
+        return _read(self.folder / REPLY)
+
+    @property
+    def message(self) -> Message:
+        """What it was asked with."""
+        return _read(self.folder / MESSAGE)
+
+
+class SiteState:
+    """One run at one site."""
+
+    def __init__(self, folder: Path, key: str) -> None:
+        self.path = folder / "runs" / key
+        again = f"delete {self.path} to begin this run anew at this site (ledgers stay)"
+        self._turns = Checkpoints(self.path / "checkpoint", again)
+        self._received = Checkpoints(self.path / "received", again)
+
+    def begin(self, terms: Terms, client: Client) -> None:
+        """Make the folder, or find it made for the same client with the same model."""
+        for folder in (self._turns.folder, self._received.folder):
+            make_folder(folder)
+        if not (self.path / "client.json").exists():
+            with telling(self.path):
+                write_atomically(self.path / "terms.json", terms.to_json())
+                write_json(self.path / "client.json", described(client))
+        self.check_client(client)
+
+    def check_client(self, client: Client) -> None:
+        """Refuse to go on with another model than the one that the saved states are of."""
+        before, now = read_json(self.path / "client.json"), json.loads(json.dumps(described(client)))
+        if before != now:
+            raise UserError(
+                f"{self.path} was begun by another client ({differences(before, now)}): change site.toml back"
+            )
+
+    def locked(self) -> AbstractContextManager[None]:
+        """No other process works on this run of the site meanwhile."""
+        return locked(self.path)
+
+    def terms(self) -> Terms:
+        return read_terms(self.path / "terms.json")
+
+    def turn(self) -> Turn | None:
+        """The newest turn that passes its checksums, or None before the first one."""
+        found = self._turns.latest()
+        if found is None:
+            return None
+        told = read_json(found.folder / TURN)
+        return Turn(found.folder, found.round_number, found.seconds, told["request"], told["info"], found.problems)
+
+    def save_turn(
+        self,
+        round_number: int,
+        message: Message,
+        reply: Message,
+        info: Mapping[str, float],
+        seconds: float,
+        save_state: Callable[[Path], None],
+    ) -> None:
+        """State and reply appear together and are on disk when this returns."""
+
+        def write(folder: Path) -> None:
+            save_state(folder)
+            (folder / REPLY).write_bytes(reply.to_bytes())
+            (folder / MESSAGE).write_bytes(message.to_bytes())
+            write_json(folder / TURN, {"request": request_digest(round_number, message), "info": dict(info)})
+
+        with telling(self.path):
+            self._turns.save(round_number, float(seconds), write)
+
+    def received(self) -> tuple[int, Message] | None:
+        """The newest message that came to be scored with, and the round it came after."""
+        found: Checkpoint | None = self._received.latest()
+        return None if found is None else (found.round_number, _read(found.folder / MESSAGE))
+
+    def keep_received(self, round_number: int, message: Message) -> None:
+        with telling(self.path):
+            self._received.save(round_number, 0.0, lambda folder: _write(folder / MESSAGE, message))
+
+    def record(self, round_number: int, kind: str, facts: Mapping[str, Any]) -> None:
+        """A line for the site's own eyes; what was written of the same round and kind before is replaced."""
+        file = self.path / "metrics.jsonl"
+        with telling(file):
+            lines = (
+                [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()] if file.exists() else []
+            )
+            kept = [line for line in lines if (line["round"], line["kind"]) != (round_number, kind)]
+            kept.append({"round": round_number, "kind": kind, **facts})
+            write_atomically(file, "".join(json.dumps(line) + "\n" for line in kept))
+
+
+def described(client: Client) -> dict[str, Any]:
+    return {"index": client.index, "name": client.name, "model": model_facts(client.model)}
+
+
+def model_facts(model: ModelSettings) -> dict[str, Any]:
+    """What others may know of a model: enough to build it, nothing of its weights."""
+    return {"name": model.name, "options": model.options}
+
+
+def remember_site(state: Path, site_file: Path) -> None:
+    """So that `fedbnn predict` finds the site's file from its state folder."""
+    make_folder(state)
+    with telling(state):
+        write_json(state / "site.json", {"site": str(site_file.expanduser().resolve())})
+
+
+def remembered_site(state: Path) -> Path:
+    if not (state / "site.json").exists():
+        raise UserError(f"--state {state}: no site has worked there yet (there is no site.json)")
+    return Path(read_json(state / "site.json")["site"])
+
+
+def runs_in(state: Path) -> list[str]:
+    """Keys of the runs that a site has begun."""
+    return sorted(file.parent.name for file in (state / "runs").glob("*/client.json"))
+
+
+def _read(file: Path) -> Message:
+    return Message.from_bytes(file.read_bytes())
+
+
+def _write(file: Path, message: Message) -> None:
+    file.write_bytes(message.to_bytes())
