@@ -6,8 +6,11 @@ once: it becomes the comment in `fedbnn config`, the help text and the docs.
 """
 
 import difflib
+import json
+import tomllib
 from collections.abc import Iterable, Sequence
 from copy import copy
+from pathlib import Path
 from typing import Any, TypeVar, get_args, get_origin
 
 from pydantic import ConfigDict, TypeAdapter, ValidationError
@@ -36,6 +39,19 @@ def parsed(kind: type[T], text: str | bytes, said: str = "") -> T:
         return TypeAdapter(kind).validate_json(text)
     except ValidationError as error:
         raise UserError(f"{said}: {_explain(error, kind)}" if said else _explain(error, kind)) from None
+
+
+def read_toml(kind: type[T], path: Path, missing: str = "") -> T:
+    """Settings from a TOML file; mistakes begin with its name, and `missing` says what to do where there is none."""
+    try:
+        text = json.dumps(tomllib.loads(path.read_text(encoding="utf-8")))
+    except FileNotFoundError:
+        raise UserError(f"{path}: there is no such file{missing}") from None
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        raise UserError(f"{path}: cannot be read as TOML: {error}") from None
+    except TypeError as error:
+        raise UserError(f"{path}: dates and times are not used in any field ({error})") from None
+    return parsed(kind, text, str(path))
 
 
 def _explain(error: ValidationError, kind: Any) -> str:
@@ -74,4 +90,4 @@ def nearest(word: str, known: Iterable[str]) -> str:
     return f"; did you mean '{near[0]}'?" if near else ""
 
 
-__all__ = ["STRICT", "dataclass", "fields_of", "nearest", "parsed", "with_default"]
+__all__ = ["STRICT", "dataclass", "fields_of", "nearest", "parsed", "read_toml", "with_default"]

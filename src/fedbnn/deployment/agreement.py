@@ -9,12 +9,16 @@ from fedbnn.runs import changed
 NAMED = 3  # differences that an error lists
 
 
+class Refused(UserError):
+    """What a server asks for is not what was agreed on. The text tells nothing of the records: it goes to the server."""
+
+
 def check_terms(asked: Terms, agreed: Terms, site: SiteSettings | None = None) -> None:
-    """Raise a UserError where the terms asked for are not those agreed on, or are beyond what the site allows."""
+    """Raise Refused where the terms asked for are not those agreed on, or are beyond what the site allows."""
     found = [f"{field} = {new!r}, agreed was {old!r}" for field, old, new in changed(agreed.to_dict(), asked.to_dict())]
     if found:
         more = f"; and {len(found) - NAMED} more" if len(found) > NAMED else ""
-        raise UserError(f"refused: the server asks for {'; '.join(found[:NAMED])}{more}")
+        raise Refused(f"refused: the server asks for {'; '.join(found[:NAMED])}{more}")
     if site is not None:
         index_of(site.name, asked)
         _check_cap(asked, site)
@@ -25,11 +29,11 @@ def _check_cap(terms: Terms, site: SiteSettings) -> None:
     if cap is None:
         return
     if not privacy.on:
-        raise UserError(
+        raise Refused(
             "refused: the terms protect nothing (privacy.mechanism = 'none'), while this site has a [privacy] cap; "
             "only who needs no protection may take the table out"
         )
     for field in ("epsilon", "delta"):
         asked, most = getattr(privacy, field), getattr(cap, field)
         if asked > most:
-            raise UserError(f"refused: the terms ask for privacy.{field} = {asked:g}, this site's cap is {most:g}")
+            raise Refused(f"refused: the terms ask for privacy.{field} = {asked:g}, this site's cap is {most:g}")

@@ -5,12 +5,15 @@ from functools import cached_property
 from pathlib import Path
 
 import numpy as np
+import torch
+from torch import Tensor
 
 from fedbnn.data.dataset import Floats
 from fedbnn.data.normalisation import fit_normalisation
 from fedbnn.data.npz_source import NpzFile
 from fedbnn.deployment.terms import Terms, alignment_hash
 from fedbnn.errors import UserError
+from fedbnn.training import channels_last
 
 ARRAY = "x"
 
@@ -25,6 +28,10 @@ class Alignment:
         """(x - mean) / std, as `FederatedData.normalised`."""
         mean, std = self._scaling
         return (x - mean) / std
+
+    def tensor(self) -> Tensor:
+        """The inputs as clients and server compute with them."""
+        return channels_last(torch.from_numpy(self.normalised(self.raw)))
 
     @cached_property
     def _scaling(self) -> tuple[Floats, Floats]:

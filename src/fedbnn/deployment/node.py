@@ -15,7 +15,7 @@ from torch import Tensor
 
 import fedbnn
 from fedbnn.bayes import Prediction
-from fedbnn.deployment.agreement import check_terms
+from fedbnn.deployment.agreement import Refused, check_terms
 from fedbnn.deployment.site import load_site
 from fedbnn.deployment.site_file import SiteSettings, read_site
 from fedbnn.deployment.state import SiteState, Turn, model_facts, remember_site, request_digest
@@ -31,6 +31,9 @@ LARGEST = 2**30  # bytes that a message to a site may have
 log = logging.getLogger(__name__)
 
 
+Kind = Literal["hello", "update", "evaluate"]
+
+
 @dataclass(frozen=True)
 class Request:
     """What a server asks. Attributes:
@@ -40,7 +43,7 @@ class Request:
 
     """
 
-    kind: Literal["hello", "update", "evaluate"]
+    kind: Kind
     round: int
     terms: str
     message: Message = field(default_factory=Message)
@@ -100,7 +103,7 @@ class Node:
             for problem in turn.problems if turn else ():
                 log.warning("%s: %s", self.state.path, problem)
             if turn and request.round < turn.round_number:
-                raise UserError(
+                raise Refused(
                     f"refused: round {request.round} is past, site '{self.terms.sites[self._index]}' has done round "
                     f"{turn.round_number}"
                 )
@@ -133,26 +136,26 @@ class Node:
 
     def _check(self, request: Request) -> None:
         if request.kind not in ("update", "evaluate"):
-            raise UserError(f"refused: a request is hello, update or evaluate, not {request.kind!r}")
+            raise Refused(f"refused: a request is hello, update or evaluate, not {request.kind!r}")
         if request.terms != self.terms.digest:
-            raise UserError(
+            raise Refused(
                 f"refused: the server works under other terms (sha256 {request.terms[:12]}), agreed were "
                 f"{self.terms.digest[:12]}; a hello with them would say what differs"
             )
         if type(request.round) is not int or not 0 <= request.round <= self.terms.rounds:
-            raise UserError(f"refused: round {request.round} was asked for, agreed were 0 to {self.terms.rounds}")
+            raise Refused(f"refused: round {request.round} was asked for, agreed were 0 to {self.terms.rounds}")
         if request.message.nbytes > LARGEST:
-            raise UserError(f"refused: a message of {request.message.nbytes} bytes; at most {LARGEST} are taken")
+            raise Refused(f"refused: a message of {request.message.nbytes} bytes; at most {LARGEST} are taken")
         for name, array in request.message.arrays.items():
             if array.dtype not in (torch.float32, torch.int64):
-                raise UserError(f"refused: '{name}' is {array.dtype}; only float32 and int64 are taken")
+                raise Refused(f"refused: '{name}' is {array.dtype}; only float32 and int64 are taken")
             if not bool(torch.isfinite(array).all()):
-                raise UserError(f"refused: '{name}' holds values that are not finite")
+                raise Refused(f"refused: '{name}' holds values that are not finite")
 
     def _update(self, request: Request, turn: Turn | None) -> Answer:
         if turn and request.round == turn.round_number:
             if request_digest(request.round, request.message) != turn.request:
-                raise UserError(f"refused: round {request.round} was asked for before, with another message")
+                raise Refused(f"refused: round {request.round} was asked for before, with another message")
             return self._turn_answer(turn.reply, turn.info, turn.seconds)
         host = self._host_after(turn)
         self._holds = b"unsaved"

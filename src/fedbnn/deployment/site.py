@@ -42,7 +42,7 @@ def load_site(settings: SiteSettings, terms: Terms) -> Site:
         index=index,
         name=settings.name,
         train=_placed(alignment.normalised(x), y),
-        alignment=channels_last(torch.from_numpy(alignment.normalised(alignment.raw))),
+        alignment=alignment.tensor(),
         classes=len(terms.class_names),
         model=settings.model,
         training=terms.training,

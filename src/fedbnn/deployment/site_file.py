@@ -1,7 +1,5 @@
 """A site's own file, site.toml: its records, its architecture, its privacy cap. No server can change any of it."""
 
-import json
-import tomllib
 from dataclasses import replace
 from pathlib import Path
 from typing import Literal
@@ -11,7 +9,6 @@ from pydantic import Field, field_validator, model_validator
 from fedbnn import settings
 from fedbnn.deployment.terms import Terms
 from fedbnn.devices import ALLOWED, is_device_name
-from fedbnn.errors import UserError
 from fedbnn.models import ModelSettings
 from fedbnn.privacy import Budget
 
@@ -108,17 +105,7 @@ class SiteSettings:
 
 def read_site(path: Path) -> SiteSettings:
     """The settings of a site.toml, with all paths made absolute."""
-    try:
-        raw = tomllib.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise UserError(f"{path}: there is no such file; a site is described by a site.toml") from None
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-        raise UserError(f"{path}: cannot be read as TOML: {error}") from None
-    try:
-        text = json.dumps(raw)
-    except TypeError as error:
-        raise UserError(f"{path}: dates and times are not used in any field ({error})") from None
-    site = settings.parsed(SiteSettings, text, str(path))
+    site = settings.read_toml(SiteSettings, path, "; a site is described by a site.toml")
     folder = path.expanduser().resolve().parent
     return replace(
         site,

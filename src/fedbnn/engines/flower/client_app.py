@@ -8,7 +8,8 @@ from flwr.app import Context
 from flwr.app import Message as FlowerMessage
 from flwr.clientapp import ClientApp
 
-from fedbnn.deployment.node import MOST_BYTES, Kind, Node, Refused, Request
+from fedbnn.deployment.agreement import Refused
+from fedbnn.deployment.node import LARGEST, Kind, Node, Request
 from fedbnn.engines import ClientFailure
 from fedbnn.engines.flower.wire import packed, unpacked
 from fedbnn.errors import UserError
@@ -43,12 +44,12 @@ def answered(kind: Kind, message: FlowerMessage, find: Callable[[], Node], candi
     name files, counts or values of records.
     """
     try:
-        received, facts = unpacked(message.content, MOST_BYTES)
+        received, facts = unpacked(message.content, LARGEST)
         answer = find().answer(_request(kind, received, facts))
         content = packed(answer.message, answer.facts)
     except (Refused, BadMessage) as error:
-        log.error("refused: %s", error)
-        content = packed(Message(), {"refused": str(error)})
+        log.error("%s", error)
+        content = packed(Message(), {"refused": str(error).removeprefix("refused: ")})
     except (UserError, ClientFailure) as error:
         log.error("failed: %s", error)
         told = {"failed": "user" if isinstance(error, UserError) else "client", "text": str(error)}

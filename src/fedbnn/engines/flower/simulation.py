@@ -17,6 +17,7 @@ from flwr.simulation import run_simulation
 from fedbnn.config import parse_config
 from fedbnn.deployment.node import Node
 from fedbnn.deployment.terms import Terms
+from fedbnn.devices import find_device
 from fedbnn.engines import ClientFailure
 from fedbnn.engines.flower.attendance import Attendance
 from fedbnn.engines.flower.client_app import make_app
@@ -95,7 +96,7 @@ def _nodes(config: str, folder: str, ledgers: str, device: str) -> list[Node]:
     prepared = Prepared.of(settings, [settings.method])
     terms = Terms.of(settings, prepared.data, RUN)
     return [
-        Node(terms, site, place_of(site.client.name, Path(folder)), share_metrics=True, device=device)
+        Node(terms, site, place_of(site.client.name, Path(folder)), share_metrics=True, device=find_device(device))
         for site in with_ledgers(prepared.sites, Path(ledgers))
     ]
 
@@ -111,6 +112,7 @@ def _quiet() -> Iterator[None]:
     logger = logging.getLogger("flwr")
     level, handlers = logger.level, logger.handlers[:]
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    os.environ.setdefault("RAY_worker_niceness", "0")  # with Ray's 15, clients would wait for whatever else is running
     os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")  # Ray's coming default; it warns without
     logger.setLevel(logging.CRITICAL)
     try:
