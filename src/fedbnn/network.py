@@ -73,9 +73,16 @@ class FlatNetwork:
 
 def probe(network: FlatNetwork, input_shape: tuple[int, ...], classes: int, name: str) -> int:
     """Pass one record through: the model must give one logit per class. Returns the operations it took."""
+    with FlopCounterMode(display=False) as counter:
+        check_outputs(network, input_shape, classes, name)
+    return int(counter.get_total_flops())
+
+
+def check_outputs(network: FlatNetwork, input_shape: tuple[int, ...], classes: int, name: str) -> None:
+    """A UserError if the model does not give one logit per class for a record of this shape."""
     network.module.eval()
     try:
-        with torch.inference_mode(), FlopCounterMode(display=False) as counter:
+        with torch.inference_mode():
             shape = tuple(network(torch.zeros(1, *input_shape)).shape)
     except Exception as error:
         reason = (str(error) or type(error).__name__).splitlines()[0]
@@ -85,4 +92,3 @@ def probe(network: FlatNetwork, input_shape: tuple[int, ...], classes: int, name
             f"model '{name}' gives outputs of shape {shape[1:]} for a record, but the data has {classes} classes: "
             f"its last layer must have {classes} outputs"
         )
-    return int(counter.get_total_flops())

@@ -1,10 +1,9 @@
 """The handwritten digits that ship with scikit-learn (Alpaydin, Kaynak 1998), with a fixed stratified split."""
 
+from importlib.util import find_spec
 from pathlib import Path
 
 import numpy as np
-import sklearn
-from sklearn.datasets import load_digits
 
 from fedbnn.data.holdout import stratified_holdout
 from fedbnn.data.stored import Array, Half, Stored
@@ -17,10 +16,18 @@ class Digits(Stored):
     """1797 images of 8 x 8 pixels, whose values 0 .. 16 become 0 .. 1."""
 
     said = "data set 'digits'"
-    place = Path(sklearn.__file__).parent
     halves = ("train", "test")
 
+    @property
+    def place(self) -> Path:  # type: ignore[override]
+        spec = find_spec("sklearn")
+        assert spec is not None
+        assert spec.origin is not None
+        return Path(spec.origin).parent
+
     def read(self, *halves: Half) -> dict[Half, tuple[Array, Array]]:
+        from sklearn.datasets import load_digits  # noqa: PLC0415 - a second, which only who reads digits shall wait
+
         images, y = load_digits(return_X_y=True)
         x = (images / 16).astype(np.float32).reshape(-1, 1, 8, 8)
         test = stratified_holdout(y, TEST, np.random.default_rng(SPLIT_SEED))

@@ -10,7 +10,7 @@ NAMED = 3  # differences that an error lists
 
 
 class Refused(UserError):
-    """What a server asks for is not what was agreed on. The text tells nothing of the records: it goes to the server."""
+    """What a server asks for is not what was agreed on. The text goes to the server: it tells nothing of records."""
 
 
 def check_terms(asked: Terms, agreed: Terms, site: SiteSettings | None = None) -> None:

@@ -17,7 +17,7 @@ from fedbnn.deployment.terms import Terms
 from fedbnn.engines import Site
 from fedbnn.errors import UserError
 from fedbnn.method import Client
-from fedbnn.network import probe
+from fedbnn.network import check_outputs
 from fedbnn.sites import check_augmentation, with_ledgers
 from fedbnn.training import Records, channels_last
 
@@ -53,9 +53,9 @@ def load_site(settings: SiteSettings, terms: Terms) -> Site:
         fingerprint=records_fingerprint(x, y) if terms.privacy.on else "",
         cap=cap.budget if cap else None,
     )
-    operations = probe(client.network, terms.input_shape, client.classes, client.model.name)
+    check_outputs(client.network, terms.input_shape, client.classes, client.model.name)
     evaluation = _placed(alignment.normalised(x_test), y_test)
-    site = Site(client, evaluation, torch.from_numpy(own), client.network.size, operations)
+    site = Site(client, evaluation, torch.from_numpy(own), client.network.size, operations=0)
     return with_ledgers([site], settings.state / "ledgers")[0]
 
 
