@@ -69,11 +69,12 @@ class Node:
         share_metrics: bool,
         device: torch.device = CPU,
         settings: SiteSettings | None = None,
+        key: str = "",  # of the run in the state folder, where it is not that of the terms as this version reads them
     ) -> None:
         self.terms = terms
         self.site = site
         self.share_metrics = share_metrics
-        self.state = SiteState(state_folder, terms.key)
+        self.state = SiteState(state_folder, key or terms.key)
         self._device = device
         self._settings = settings
         self._host: ClientHost | None = None

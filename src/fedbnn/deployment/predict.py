@@ -1,0 +1,166 @@
+"""What a site's model says of new records: a class, its probabilities, and how unsure the model is and why."""
+
+import csv
+import io
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from fedbnn.bayes import Prediction
+from fedbnn.data.csv_source import Table
+from fedbnn.data.dataset import Floats
+from fedbnn.data.npz_source import NpzFile
+from fedbnn.data.stored import inputs_of
+from fedbnn.deployment.alignment import ARRAY, read_alignment
+from fedbnn.deployment.node import Node
+from fedbnn.deployment.site import check_shape, feature_columns, load_site
+from fedbnn.deployment.site_file import RecordsSettings, read_site
+from fedbnn.deployment.state import SiteState, remembered_site, runs_in
+from fedbnn.deployment.terms import Terms
+from fedbnn.devices import find_device
+from fedbnn.errors import UserError
+from fedbnn.privacy.chain import write_durably
+from fedbnn.training import channels_last
+
+UNCERTAINTIES = ("total", "epistemic", "aleatoric")
+
+
+@dataclass(frozen=True)
+class SitePrediction:
+    """Predictions of one site's model for some records; uncertainties are entropies in nats."""
+
+    site: str
+    run: str
+    method: str
+    class_names: tuple[str, ...]
+    prediction: Prediction
+
+    @property
+    def labels(self) -> list[str]:
+        return [self.class_names[label] for label in self.prediction.labels.tolist()]
+
+    def uncertainty(self, kind: str) -> list[float]:
+        values: list[float] = getattr(self.prediction, kind).tolist()
+        return values
+
+    def to_dict(self) -> dict[str, Any]:
+        probs: list[list[float]] = self.prediction.probs.tolist()
+        sides = [self.uncertainty(kind) for kind in UNCERTAINTIES]
+        return {
+            "site": self.site,
+            "run": self.run,
+            "method": self.method,
+            "records": [
+                {
+                    "class": label,
+                    "probabilities": dict(zip(self.class_names, row, strict=True)),
+                    **dict(zip(UNCERTAINTIES, side, strict=True)),
+                }
+                for label, row, *side in zip(self.labels, probs, *sides, strict=True)
+            ],
+        }
+
+    def to_csv(self) -> str:
+        """A column with the class, one of probability for each class, and the uncertainties."""
+        stream = io.StringIO()
+        writer = csv.writer(stream, lineterminator="\n")
+        writer.writerow(["class", *(f"p({name})" for name in self.class_names), *UNCERTAINTIES])
+        for record in self.to_dict()["records"]:
+            numbers = [*record["probabilities"].values(), *(record[kind] for kind in UNCERTAINTIES)]
+            writer.writerow([record["class"], *(f"{number:.9g}" for number in numbers)])  # 9 digits: every float32
+        return stream.getvalue()
+
+    def to_npz(self) -> bytes:
+        stream = io.BytesIO()
+        found = self.prediction
+        np.savez(
+            stream,
+            class_names=np.array(self.class_names),
+            labels=found.labels.numpy(),
+            probs=found.probs.numpy(),
+            total=found.total.numpy(),
+            epistemic=found.epistemic.numpy(),
+            aleatoric=found.aleatoric.numpy(),
+        )
+        return stream.getvalue()
+
+
+WRITERS: dict[str, Callable[[SitePrediction], bytes]] = {
+    ".csv": lambda found: found.to_csv().encode(),
+    ".json": lambda found: (json.dumps(found.to_dict(), indent=2) + "\n").encode(),
+    ".npz": SitePrediction.to_npz,
+}
+
+
+def check_out(out: Path) -> None:
+    """Refuse, before any work, a file that `write` could not write."""
+    if out.suffix not in WRITERS:
+        raise UserError(f"--out {out}: its name must end in {', '.join(WRITERS)}")
+    if not out.parent.is_dir():
+        raise UserError(f"--out {out}: there is no folder {out.parent}")
+
+
+def write(found: SitePrediction, out: Path) -> None:
+    write_durably(out, WRITERS[out.suffix](found))
+
+
+def predict(state: Path, source: Path, run: str | None = None, variant: str | None = None) -> SitePrediction:
+    """Predictions of a site's newest model for the records of an .npz or .csv file, with values as in its own files.
+
+    `run` is the key of one of the site's runs, needed where there are several. `variant` is one of the models that the
+    method scores; without it, the one that it is judged by.
+    """
+    settings = read_site(remembered_site(state))
+    key = _chosen(state, run)
+    terms = SiteState(state, key).terms()
+    x = _inputs(source, settings.data, terms)
+    device = find_device(settings.device, "device")
+    node = Node(terms, load_site(settings, terms), state, share_metrics=False, device=device, key=key)
+    scaled = read_alignment(settings.alignment, terms).normalised(x)
+    found = node.predict(channels_last(torch.from_numpy(scaled)), variant)
+    return SitePrediction(settings.name, key, terms.method, terms.class_names, found)
+
+
+def _chosen(state: Path, run: str | None) -> str:
+    runs = runs_in(state)
+    if not runs:
+        raise UserError(f"--state {state}: this site has not taken part in any run yet")
+    if run is None and len(runs) > 1:
+        raise UserError(f"--state {state} holds several runs: choose one with --run ({', '.join(runs)})")
+    if run is not None and run not in runs:
+        raise UserError(f"--run {run}: there is no such run in {state} (there are {', '.join(runs)})")
+    return run or runs[0]
+
+
+def _inputs(source: Path, settings: RecordsSettings, terms: Terms) -> Floats:
+    """New records as loaded, before they are scaled."""
+    said = f"--input {source}"
+    match source.suffix:
+        case ".npz":
+            file = NpzFile(source, said)
+            name = file.files[0] if len(file.files) == 1 else ARRAY
+            x = inputs_of(said, name, file.array(name))
+        case ".csv":
+            table = Table.read(source, said)
+            x = table.numbers([table.column("feature", name) for name in _features(settings, table)])
+        case _:
+            raise UserError(f"{said}: its name must end in .npz or .csv")
+    check_shape(said, x, terms)
+    if len(x) == 0:
+        raise UserError(f"{said} has no records")
+    bad = np.flatnonzero(~np.isfinite(x).reshape(len(x), -1).all(axis=1))
+    if bad.size:
+        raise UserError(f"{said} holds NaN or infinity in {bad.size} record(s), the first at index {bad[0]}")
+    return x
+
+
+def _features(settings: RecordsSettings, table: Table) -> list[str]:
+    """The columns to read: those of the site's own records by name, or all where it has no table."""
+    if settings.source == "npz":
+        return table.header
+    return feature_columns(settings, Table.read(settings.path, f"data.path = '{settings.path}'"))

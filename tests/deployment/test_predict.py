@@ -1,0 +1,172 @@
+import csv
+import json
+import shutil
+
+import numpy as np
+import pytest
+import torch
+
+from fedbnn import Federation, UserError
+from fedbnn.cli import main
+from fedbnn.deployment.node import Node
+from fedbnn.deployment.predict import predict
+from fedbnn.experiment import Prepared
+from fedbnn.message import Message
+from fedbnn.training import channels_last
+from tests.deployment.deployment_sample import HandServer, ask, dealt, site_nodes, small_config, write_sites
+from tests.deployment.test_site import NAMES, table
+
+CONFIG = small_config("fedavg", "rounds=1")
+RAW = dealt(CONFIG).dataset.x_test[:12]
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory):
+    """A finished federation of three sites, and the same one on the local engine."""
+    folder = tmp_path_factory.mktemp("finished")
+    federation = Federation(CONFIG.chosen(), Prepared.of(CONFIG, ["fedavg"]).sites, seed=CONFIG.seed)
+    nodes = site_nodes(write_sites(folder, CONFIG))
+    server = HandServer(nodes[0].terms, federation.roster)
+    for _ in range(CONFIG.rounds + 1):
+        federation.step(evaluate=False)
+        server.step(nodes)
+    np.savez(folder / "x.npz", x=RAW, other=np.arange(3))
+    return folder, federation
+
+
+def state_of(folder, client=0):
+    return folder / f"site-{client}" / "state"
+
+
+@pytest.mark.parametrize("variant", [None, "global", "fine_tuned"])
+def test_predictions_are_those_of_the_local_engine(finished, variant):
+    folder, federation = finished
+    for client in range(3):
+        found = predict(state_of(folder, client), folder / "x.npz", variant=variant)
+        x = channels_last(torch.from_numpy(dealt(CONFIG).normalised(RAW)))
+        expected = federation.predict(client, x, variant)
+        assert torch.equal(found.prediction.probs, expected.probs)
+        assert torch.equal(found.prediction.aleatoric, expected.aleatoric)
+        assert found.labels == [found.class_names[k] for k in expected.labels.tolist()]
+
+
+def test_every_form_of_output_says_the_same(finished, tmp_path):
+    folder, _ = finished
+    found = predict(state_of(folder), folder / "x.npz")
+    for name in ("p.csv", "p.json", "p.npz"):
+        arguments = ["predict", "--state", str(state_of(folder)), "--input", str(folder / "x.npz")]
+        with pytest.raises(SystemExit) as done:
+            main([*arguments, "--out", str(tmp_path / name)])
+        assert done.value.code == 0
+    with (tmp_path / "p.csv").open(newline="") as stream:
+        rows = list(csv.DictReader(stream))
+    assert list(rows[0]) == ["class", *(f"p({name})" for name in found.class_names), "total", "epistemic", "aleatoric"]
+    probs = np.array([[row[f"p({name})"] for name in found.class_names] for row in rows], dtype=np.float32)
+    assert np.array_equal(probs, found.prediction.probs.numpy())
+    assert [row["class"] for row in rows] == found.labels
+    total, epistemic, aleatoric = (
+        np.array([row[name] for row in rows], dtype=np.float32) for name in ("total", "epistemic", "aleatoric")
+    )
+    assert np.array_equal(total, found.prediction.total.numpy())
+    assert np.allclose(epistemic + aleatoric, total, atol=1e-6)
+    told = json.loads((tmp_path / "p.json").read_text())
+    assert told == json.loads(json.dumps(found.to_dict()))
+    with np.load(tmp_path / "p.npz", allow_pickle=False) as archive:
+        assert np.array_equal(archive["probs"], probs)
+        assert np.array_equal(archive["aleatoric"], aleatoric)
+        assert tuple(archive["class_names"]) == found.class_names
+
+
+def test_the_command_prints_a_table_or_json(finished, capsys):
+    folder, _ = finished
+    arguments = ["predict", "--state", str(state_of(folder)), "--input", str(folder / "x.npz")]
+    with pytest.raises(SystemExit):
+        main(arguments)
+    shown = capsys.readouterr().out
+    assert "2 more; --out FILE.csv" in shown
+    assert "epistemic" in shown
+    with pytest.raises(SystemExit):
+        main([*arguments, "--json"])
+    told = json.loads(capsys.readouterr().out)
+    assert told == json.loads(json.dumps(predict(state_of(folder), folder / "x.npz").to_dict()))
+    assert len(told["records"]) == 12
+
+
+def test_the_only_array_may_have_any_name_and_bytes_are_divided_by_255(finished, tmp_path):
+    folder, _ = finished
+    raw = np.random.default_rng(0).integers(0, 256, (5, 8, 8), dtype=np.uint8)
+    np.savez(tmp_path / "bytes.npz", pictures=raw)
+    np.savez(tmp_path / "floats.npz", x=raw[:, None].astype(np.float32) / np.float32(255))
+    one, other = (predict(state_of(folder), tmp_path / name).prediction for name in ("bytes.npz", "floats.npz"))
+    assert torch.equal(one.probs, other.probs)
+
+
+@pytest.mark.parametrize(
+    ("arrays", "words"),
+    [
+        ({"x": RAW[..., :-1]}, r"shape \(1, 8, 7\), agreed was \(1, 8, 8\)"),
+        ({"x": RAW[:0]}, "has no records"),
+        ({"x": np.where(RAW > 0.9, np.nan, RAW)}, "NaN or infinity"),
+        ({"a": RAW, "b": RAW}, "has no array 'x'; it has: 'a', 'b'"),
+    ],
+)
+def test_inputs_that_do_not_fit_are_refused(finished, tmp_path, arrays, words):
+    np.savez(tmp_path / "x.npz", **arrays)
+    with pytest.raises(UserError, match=words):
+        predict(state_of(finished[0]), tmp_path / "x.npz")
+
+
+def test_what_cannot_be_done_is_told(finished, tmp_path, capsys):
+    folder, _ = finished
+    state, x = state_of(folder), folder / "x.npz"
+    with pytest.raises(UserError, match="no site has worked there yet"):
+        predict(tmp_path, x)
+    with pytest.raises(UserError, match=r"must end in \.npz or \.csv"):
+        predict(state, tmp_path / "x.txt")
+    with pytest.raises(UserError, match="variant 'personal': method 'fedavg' scores global, fine_tuned"):
+        predict(state, x, variant="personal")
+    with pytest.raises(UserError, match="--run other: there is no such run"):
+        predict(state, x, run="other")
+    with pytest.raises(SystemExit) as done:
+        main(["predict", "--state", str(state), "--input", str(x), "--out", str(tmp_path / "p.txt")])
+    assert done.value.code == 2
+    assert "must end in .csv, .json, .npz" in " ".join(capsys.readouterr().err.split())
+
+
+def test_of_several_runs_one_has_to_be_chosen(finished, tmp_path):
+    folder = tmp_path / "copy"
+    shutil.copytree(finished[0] / "site-1", folder)
+    state = folder / "state"
+    [key] = [path.name for path in (state / "runs").iterdir()]
+    (state / "site.json").write_text(json.dumps({"site": str(folder / "site.toml")}))
+    shutil.copytree(state / "runs" / key, state / "runs" / "trial-older")
+    with pytest.raises(UserError, match=f"several runs: choose one with --run .{key}, trial-older."):
+        predict(state, finished[0] / "x.npz")
+    expected = predict(state_of(finished[0], 1), finished[0] / "x.npz").prediction
+    for run in (key, "trial-older"):
+        assert torch.equal(predict(state, finished[0] / "x.npz", run=run).prediction.probs, expected.probs)
+
+
+def test_before_the_first_round_nothing_is_predicted(tmp_path):
+    file = write_sites(tmp_path, CONFIG)[0]
+    node = Node.from_file(file)
+    with pytest.raises(UserError, match="not taken part in any run yet"):
+        predict(file.parent / "state", tmp_path / "x.npz")
+    np.savez(tmp_path / "x.npz", x=RAW)
+    node.state.begin(node.terms, node.site.client)
+    with pytest.raises(UserError, match="nothing has been learned yet"):
+        predict(file.parent / "state", tmp_path / "x.npz")
+
+
+def test_columns_of_a_table_are_found_by_name(tmp_path):
+    file = table(tmp_path / "site", ["sick", *NAMES])
+    node = Node.from_file(file)
+    ask(node, "update", 0, Message())
+    state = file.parent / "state"
+    (tmp_path / "one.csv").write_text("age,height,weight,sick\n1,2,3,yes\n4,5,6,no\n")
+    (tmp_path / "other.csv").write_text("weight,note,age,height\n3,0,1,2\n6,0,4,5\n")
+    one, other = (predict(state, tmp_path / name).prediction.probs for name in ("one.csv", "other.csv"))
+    assert torch.equal(one, other)
+    (tmp_path / "short.csv").write_text("weight,age\n3,1\n")
+    with pytest.raises(UserError, match="feature = 'height' is not a column of --input"):
+        predict(state, tmp_path / "short.csv")
