@@ -1,6 +1,5 @@
 """One typed, validated description of a run: TOML in, JSON out, every field documented once, where it is declared."""
 
-import difflib
 import json
 import tomllib
 from collections.abc import Iterator, Sequence
@@ -8,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal, get_args, get_origin
 
-from pydantic import ConfigDict, Field, TypeAdapter, ValidationError, create_model, field_validator
+from pydantic import ConfigDict, Field, TypeAdapter, create_model, field_validator
 from pydantic.fields import FieldInfo
 
 from fedbnn import settings
@@ -19,6 +18,7 @@ from fedbnn.method import Method
 from fedbnn.methods import METHODS
 from fedbnn.models import ModelSettings
 from fedbnn.privacy import PrivacySettings
+from fedbnn.settings import fields_of
 from fedbnn.training import TrainingSettings
 
 PRESETS = Path(__file__).parent / "presets"
@@ -127,7 +127,7 @@ class Config:
 
 def check_method(name: str) -> None:
     if name not in METHODS:
-        raise UserError(f"method = '{name}': unknown{_nearest(name, METHODS)} (there are {', '.join(METHODS)})")
+        raise UserError(f"method = '{name}': unknown{settings.nearest(name, METHODS)} (there are {', '.join(METHODS)})")
 
 
 def load_config(path: Path | None = None, overrides: Sequence[str] = ()) -> Config:
@@ -166,10 +166,7 @@ def parse_config(raw: dict[str, Any]) -> Config:
         text = json.dumps(raw)
     except TypeError as error:
         raise UserError(f"configuration: dates and times are not used in any field ({error})") from None
-    try:
-        config = TypeAdapter(Config).validate_json(text)
-    except ValidationError as error:
-        raise UserError(_explain(error)) from None
+    config = settings.parsed(Config, text)
     config.chosen()
     return config
 
@@ -189,37 +186,6 @@ def _apply(raw: dict[str, Any], override: str) -> None:
         if not isinstance(table, dict):
             raise UserError(f"--set {override}: '{name}' is a value, not a table; set it as a whole")
     table[last] = value
-
-
-def _explain(error: ValidationError) -> str:
-    first = error.errors()[0]
-    location = first["loc"]
-    dotted = ".".join(str(part) for part in location)
-    if first["type"] in ("unexpected_keyword_argument", "extra_forbidden"):
-        known = _fields_at(location[:-1])
-        return f"unknown key {dotted!r}{_nearest(str(location[-1]), known)} (known here: {', '.join(known)})"
-    return f"{dotted} = {first['input']!r}: {first['msg']}"
-
-
-def _fields_at(location: Sequence[str | int]) -> list[str]:
-    """Names of the fields of the table at this place of the configuration."""
-    kind: Any = Config
-    for part in location:
-        kind = get_args(kind)[0] if isinstance(part, int) else fields_of(kind)[part].annotation
-    return list(fields_of(kind))
-
-
-def fields_of(kind: Any) -> dict[str, FieldInfo]:
-    """The fields of a settings class, in order of declaration."""
-    if get_origin(kind) is tuple:
-        kind = get_args(kind)[0]
-    fields: dict[str, FieldInfo] = getattr(kind, "__pydantic_fields__", {})
-    return fields
-
-
-def _nearest(word: str, known: Sequence[str] | dict[str, Any]) -> str:
-    near = difflib.get_close_matches(word, list(known), n=1, cutoff=0.5)
-    return f"; did you mean '{near[0]}'?" if near else ""
 
 
 def default_toml() -> str:

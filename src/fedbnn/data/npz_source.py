@@ -57,11 +57,15 @@ class NpzFile(Stored):
         group = self._optional(f"group_{half}")
         return None if group is None else group.astype(np.str_)
 
-    def _optional(self, key: str) -> Array | None:
+    def array(self, key: str) -> Array:
+        """One array by its name."""
         if key not in self.files:
-            return None
+            raise UserError(f"{self.said} has no array {key!r}; it has: {listing(self.files)}")
         with self._open() as archive:
             return self._member(archive, key)
+
+    def _optional(self, key: str) -> Array | None:
+        return self.array(key) if key in self.files else None
 
     @contextmanager
     def _open(self) -> Iterator["np.lib.npyio.NpzFile"]:

@@ -1,0 +1,56 @@
+"""The public alignment set at a party: alignment.npz, checked against the terms, and the scaling fitted on it."""
+
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+import numpy as np
+
+from fedbnn.data.dataset import Floats
+from fedbnn.data.normalisation import fit_normalisation
+from fedbnn.data.npz_source import NpzFile
+from fedbnn.deployment.terms import Terms, alignment_hash
+from fedbnn.errors import UserError
+
+ARRAY = "x"
+
+
+@dataclass(frozen=True, eq=False)
+class Alignment:
+    """Inputs as loaded. All inputs of a run are scaled by their mean and spread, so that every party can do it."""
+
+    raw: Floats
+
+    def normalised(self, x: Floats) -> Floats:
+        """(x - mean) / std, as `FederatedData.normalised`."""
+        mean, std = self._scaling
+        return (x - mean) / std
+
+    @cached_property
+    def _scaling(self) -> tuple[Floats, Floats]:
+        return fit_normalisation(self.raw)
+
+
+def write_alignment(path: Path, raw: Floats) -> None:
+    """As `read_alignment` reads it."""
+    np.savez_compressed(path, x=np.ascontiguousarray(raw))
+
+
+def read_alignment(path: Path, terms: Terms) -> Alignment:
+    """The alignment set of a file, if it is the one that was agreed on."""
+    said, agreed = f"alignment = '{path}'", terms.alignment
+    raw = NpzFile(path, said).array(ARRAY)
+    if raw.dtype != np.float32:
+        raise UserError(f"{said}: {ARRAY} is {raw.dtype}; float32 is needed")
+    shape = (agreed.points, *terms.input_shape)
+    if raw.shape != shape:
+        raise UserError(f"{said}: {ARRAY} has shape {raw.shape}, agreed was {shape} ({agreed.source})")
+    raw = np.ascontiguousarray(raw)
+    if (found := alignment_hash(raw)) != agreed.sha256:
+        raise UserError(
+            f"{said} is not the alignment set that was agreed on ({agreed.source}): its sha256 is {found}, agreed was "
+            f"{agreed.sha256}; get the right file, and do not take part until you have it"
+        )
+    if not np.isfinite(raw).all():
+        raise UserError(f"{said}: {ARRAY} holds values that are not finite")
+    return Alignment(raw)

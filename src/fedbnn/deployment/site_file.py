@@ -1,0 +1,129 @@
+"""A site's own file, site.toml: its records, its architecture, its privacy cap. No server can change any of it."""
+
+import json
+import tomllib
+from dataclasses import replace
+from pathlib import Path
+from typing import Literal
+
+from pydantic import Field, field_validator, model_validator
+
+from fedbnn import settings
+from fedbnn.deployment.terms import Terms
+from fedbnn.devices import ALLOWED, is_device_name
+from fedbnn.errors import UserError
+from fedbnn.models import ModelSettings
+from fedbnn.privacy import Budget
+
+
+@settings.dataclass(frozen=True, config=settings.STRICT)
+class RecordsSettings:
+    """Where the site's records are. Labels are names of the terms' classes, or (npz) whole numbers 0 .. C - 1."""
+
+    path: Path = Field(description="the file")
+    source: Literal["npz", "csv"] = Field(
+        default="npz",
+        description="npz: arrays x_train, y_train and, to be scored, x_test, y_test; csv: a table with a header row",
+    )
+    target: str = Field(default="", description="column that holds the class; csv only")
+    columns: tuple[str, ...] = Field(
+        default=(), description="columns that hold the features, in the order agreed on; csv only; none: all others"
+    )
+    test_fraction: float = Field(
+        default=0.25,
+        ge=0,
+        lt=1,
+        description="share of the records of each class held out to be scored on, 0: none; csv only",
+    )
+
+    @model_validator(mode="after")
+    def _fits_the_source(self) -> "RecordsSettings":
+        if self.source == "npz" and (self.target or self.columns):
+            raise ValueError("target and columns are for source = 'csv'; leave them out")
+        if self.source == "csv" and not self.target:
+            raise ValueError("target is missing: source = 'csv' needs the column that holds the class")
+        if repeated := {name for name in self.columns if self.columns.count(name) > 1}:
+            raise ValueError(f"columns names {sorted(repeated)[0]!r} more than once")
+        if self.target in self.columns:
+            raise ValueError(f"columns names the target {self.target!r}, which is no feature")
+        return self
+
+
+@settings.dataclass(frozen=True, config=settings.STRICT)
+class CapSettings:
+    """The most that everything that is ever released from the site's records may cost, in this run and all others."""
+
+    epsilon: float = Field(gt=0, description="the cap; terms may ask for less, never for more")
+    delta: float = Field(gt=0, lt=1, description="probability that is exempt; far below 1 / records")
+    multiplicity: int = Field(
+        default=1, ge=1, description="the largest number of sites that hold one and the same record"
+    )
+
+    @property
+    def budget(self) -> Budget:
+        return Budget(self.epsilon, self.delta)
+
+
+@settings.dataclass(frozen=True, config=settings.STRICT)
+class SiteSettings:
+    """One site. Paths are relative to the folder of its file."""
+
+    name: str = Field(min_length=1, description="as it stands in the terms")
+    data: RecordsSettings = Field(description="the site's records; they never leave")
+    terms: Path = Field(default=Path("terms.json"), description="the site's copy of what was agreed on")
+    alignment: Path = Field(default=Path("alignment.npz"), description="the public inputs that were agreed on")
+    state: Path = Field(
+        default=Path("state"),
+        description="folder of the site's models and ledgers, to be kept as long as its records are",
+    )
+    device: str = Field(default="cpu", description=f"where the site computes: {ALLOWED}")
+    share_metrics: Literal["auto", "yes", "no"] = Field(
+        default="auto",
+        description="whether scores and diagnostics may leave; they tell of the records, whatever the mechanism: auto "
+        "lets them only where the terms protect nothing",
+    )
+    model: ModelSettings = Field(default_factory=ModelSettings, description="the site's own architecture")
+    privacy: CapSettings | None = Field(
+        default=None, description="the site's cap; without it, what the terms say is the cap"
+    )
+
+    @field_validator("device")
+    @classmethod
+    def _known(cls, name: str) -> str:
+        if not is_device_name(name):
+            raise ValueError(f"must be {ALLOWED}")
+        return name
+
+    @field_validator("model")
+    @classmethod
+    def _whole(cls, model: ModelSettings) -> ModelSettings:
+        if model.share != 1:
+            raise ValueError("share is for configurations; a site has one model, leave it out")
+        return model
+
+    def shares(self, terms: Terms) -> bool:
+        """Whether metrics may leave under these terms."""
+        return self.share_metrics == "yes" or (self.share_metrics == "auto" and not terms.privacy.on)
+
+
+def read_site(path: Path) -> SiteSettings:
+    """The settings of a site.toml, with all paths made absolute."""
+    try:
+        raw = tomllib.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise UserError(f"{path}: there is no such file; a site is described by a site.toml") from None
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        raise UserError(f"{path}: cannot be read as TOML: {error}") from None
+    try:
+        text = json.dumps(raw)
+    except TypeError as error:
+        raise UserError(f"{path}: dates and times are not used in any field ({error})") from None
+    site = settings.parsed(SiteSettings, text, str(path))
+    folder = path.expanduser().resolve().parent
+    return replace(
+        site,
+        data=replace(site.data, path=folder / site.data.path.expanduser()),
+        terms=folder / site.terms.expanduser(),
+        alignment=folder / site.alignment.expanduser(),
+        state=folder / site.state.expanduser(),
+    )

@@ -1,0 +1,159 @@
+"""What all parties of a run have agreed on: the file terms.json, one copy at the server and one at every site."""
+
+import hashlib
+import json
+from dataclasses import replace
+from functools import cached_property
+from pathlib import Path
+from typing import Annotated, Any
+
+from pydantic import Field, TypeAdapter, field_validator
+
+from fedbnn import settings
+from fedbnn.config import Config, check_method
+from fedbnn.data import FederatedData
+from fedbnn.data.dataset import Floats, fingerprint_of
+from fedbnn.errors import UserError
+from fedbnn.method import Method
+from fedbnn.methods import METHODS
+from fedbnn.privacy import PrivacySettings
+from fedbnn.training import TrainingSettings
+
+RUN_NAME = r"^[a-z0-9][a-z0-9-]{0,59}$"
+Name = Annotated[str, Field(min_length=1, max_length=200, pattern=r"^\S(.*\S)?$")]
+
+
+@settings.dataclass(frozen=True, config=settings.STRICT)
+class AlignmentTerms:
+    """The public inputs on which outputs are compared, by words for people and a hash for machines."""
+
+    source: str = Field(description="where the inputs come from, in words")
+    points: int = Field(ge=0, description="how many there are")
+    sha256: str = Field(
+        pattern=r"^[0-9a-f]{64}$", description="of the inputs as loaded, before they are scaled (see `alignment_hash`)"
+    )
+
+
+@settings.dataclass(frozen=True, config=settings.STRICT)
+class Terms:
+    """A run as all parties know it. A party works only under terms of which it has its own copy."""
+
+    run: str = Field(pattern=RUN_NAME, description="name of this run: a-z, 0-9 and dashes, at most 60 characters")
+    method: str = Field(description="the method to run (see `fedbnn methods`)")
+    settings: dict[str, Any] = Field(description="the method's own settings; what is not named has its default")
+    seed: int = Field(ge=0, description="all randomness but that of private releases comes from this number")
+    rounds: int = Field(ge=1, description="exchanges with the server, after the warm-up (round 0)")
+    participation: float = Field(gt=0, le=1, description="share of the sites that take part in a round")
+    sites: tuple[Name, ...] = Field(min_length=1, description="names of the sites; the first is client 0")
+    class_names: tuple[Name, ...] = Field(min_length=2, description="names of the classes 0, 1, ...")
+    input_shape: tuple[Annotated[int, Field(ge=1)], ...] = Field(
+        description="of one record: [channels, height, width] or [features]"
+    )
+    alignment: AlignmentTerms = Field(description="the public inputs")
+    training: TrainingSettings = Field(description="the budget of local training")
+    privacy: PrivacySettings = Field(description="what sites let out, and at which price")
+    evaluate_every: int = Field(ge=1, description="score all sites every so many rounds (and always after the last)")
+
+    @field_validator("sites", "class_names")
+    @classmethod
+    def _each_once(cls, names: tuple[str, ...]) -> tuple[str, ...]:
+        if len(set(names)) != len(names):
+            raise ValueError("each name may stand there only once")
+        return names
+
+    @field_validator("input_shape")
+    @classmethod
+    def _image_or_table(cls, shape: tuple[int, ...]) -> tuple[int, ...]:
+        if len(shape) not in (1, 3):
+            raise ValueError("must be [channels, height, width] or [features]")
+        return shape
+
+    @field_validator("privacy")
+    @classmethod
+    def _no_place(cls, privacy: PrivacySettings) -> PrivacySettings:
+        if privacy.ledgers:
+            raise ValueError("privacy.ledgers must be empty: every site keeps its ledgers in its own state folder")
+        return privacy
+
+    @classmethod
+    def of(cls, config: Config, data: FederatedData, run: str) -> "Terms":
+        """The terms of a configuration whose data is dealt: site k is client k."""
+        method = config.chosen()
+        raw = alignment_of(data)
+        source = f"{data.alignment_source or data.dataset.name}: {len(raw)} inputs"
+        if not data.alignment_source:
+            source += " that were held out of all clients"
+        terms = cls(
+            run=run,
+            method=config.method,
+            settings=_settings_of(method),
+            seed=config.seed,
+            rounds=config.rounds,
+            participation=config.participation,
+            sites=data.client_names,
+            class_names=data.dataset.class_names,
+            input_shape=data.dataset.input_shape,
+            alignment=AlignmentTerms(source, len(raw), alignment_hash(raw)),
+            training=config.training,
+            privacy=replace(config.privacy, ledgers=""),
+            evaluate_every=config.evaluation.every,
+        )
+        return cls.from_json(terms.to_json())
+
+    @classmethod
+    def from_json(cls, text: str | bytes, said: str = "terms") -> "Terms":
+        """Terms from what `to_json` wrote or a person did; `said` names the file in what is said of a mistake."""
+        terms = settings.parsed(cls, text, said)
+        return replace(terms, settings=_settings_of(terms.chosen(said)))
+
+    def to_json(self) -> str:
+        return json.dumps(self.to_dict(), indent=2, ensure_ascii=False) + "\n"
+
+    def to_dict(self) -> dict[str, Any]:
+        found: dict[str, Any] = TypeAdapter(Terms).dump_python(self, mode="json")
+        return found
+
+    def chosen(self, said: str = "terms") -> Method[Any, Any]:
+        """The method to run, with its settings."""
+        check_method(self.method)
+        return settings.parsed(METHODS[self.method], json.dumps(self.settings), f"{said}: settings")
+
+    @cached_property
+    def digest(self) -> str:
+        """SHA-256 of the terms, however their file is laid out."""
+        canonical = json.dumps(self.to_dict(), sort_keys=True, separators=(",", ":"))
+        return hashlib.sha256(canonical.encode()).hexdigest()
+
+    @property
+    def key(self) -> str:
+        """The name of this run's folder at every party: other terms are another run."""
+        return f"{self.run}-{self.digest[:12]}"
+
+
+def read_terms(path: Path) -> Terms:
+    """A party's own copy of the terms."""
+    try:
+        text = path.read_bytes()
+    except FileNotFoundError:
+        raise UserError(f"terms = '{path}': there is no such file") from None
+    except OSError as error:
+        raise UserError(f"terms = '{path}': cannot be read: {error.strerror}") from None
+    return Terms.from_json(text, f"terms = '{path}'")
+
+
+def alignment_of(data: FederatedData) -> Floats:
+    """The alignment set as it was loaded, before it is scaled: what sites get as alignment.npz."""
+    if data.other_alignment is not None:
+        return data.other_alignment
+    return data.dataset.x_train[data.alignment_indices]
+
+
+def alignment_hash(raw: Floats) -> str:
+    """Of the alignment set as loaded: names, shape, type and bytes."""
+    return fingerprint_of({"alignment": raw})
+
+
+def _settings_of(method: Method[Any, Any]) -> dict[str, Any]:
+    """All settings of a method, also those that have their defaults: the agreement shall not hang on a version's."""
+    found: dict[str, Any] = TypeAdapter(type(method)).dump_python(method, mode="json")
+    return found

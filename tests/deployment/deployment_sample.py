@@ -1,0 +1,52 @@
+"""A small federation of digits as a configuration deals it, and the same one as files of the parties."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+
+from fedbnn.config import Config, load_config
+from fedbnn.data import FederatedData, federate, load_dataset
+from fedbnn.deployment.alignment import write_alignment
+from fedbnn.deployment.terms import Terms, alignment_of
+from tests.conftest import TINY
+
+
+def small_config(method: str = "fedbnn", *changes: str) -> Config:
+    return load_config(None, [*TINY, f"method={method}", *changes])
+
+
+def dealt(config: Config) -> FederatedData:
+    return federate(load_dataset(config.data), config.data, config.partition, config.seed)
+
+
+def small_terms(method: str = "fedbnn", *changes: str) -> Terms:
+    config = small_config(method, *changes)
+    return Terms.of(config, dealt(config), "trial")
+
+
+def write_sites(
+    folder: Path, config: Config, extra: str = "", *, head: str = "", model: str = "mlp", test_records: bool = True
+) -> list[Path]:
+    """One folder a site, as the parties of a real deployment have them; the paths of their site.toml."""
+    data = dealt(config)
+    terms = Terms.of(config, data, "trial")
+    files = []
+    for index, name in enumerate(terms.sites):
+        place = folder / f"site-{index}"
+        place.mkdir(parents=True)
+        (place / "terms.json").write_text(terms.to_json(), encoding="utf-8")
+        write_alignment(place / "alignment.npz", alignment_of(data))
+        rows = data.client_indices[index]
+        arrays = {"x_train": data.dataset.x_train[rows], "y_train": data.dataset.y_train[rows]}
+        if test_records:
+            arrays |= {"x_test": data.dataset.x_test, "y_test": data.dataset.y_test}
+        np.savez(place / "records.npz", **arrays)
+        file = place / "site.toml"
+        file.write_text(
+            f"# one site\nname = {json.dumps(name)}\n{head}\n[data]\nsource = 'npz'  # or csv\npath = 'records.npz'\n"
+            f"[model]\nname = '{model}'\n{extra}\n",
+            encoding="utf-8",
+        )
+        files.append(file)
+    return files
