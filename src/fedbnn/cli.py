@@ -14,7 +14,7 @@ import typer
 from rich.markup import escape
 
 import fedbnn
-from fedbnn import experiment, predict_cli, privacy_cli, reproduce_cli, tables
+from fedbnn import experiment, flower_cli, predict_cli, privacy_cli, reproduce_cli, tables
 from fedbnn.config import check_method, default_toml, load_config, presets
 from fedbnn.data.presence import presence
 from fedbnn.engines import ClientFailure
@@ -33,6 +33,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 app.add_typer(privacy_cli.app, name="privacy")
+app.add_typer(flower_cli.app, name="flower")
 app.command()(reproduce_cli.reproduce)
 app.command()(predict_cli.predict)
 INTERRUPTED = 130

@@ -211,7 +211,7 @@ def _table(value: Any, prefix: str) -> Iterator[str]:
             tables.append((name, field))
         else:
             yield f"# {field.description}{_allowed(field)}"
-            yield f"{name} = {_toml(inner)}"
+            yield f"{name} = {toml_value(inner)}"
     for name, field in tables:
         inner = getattr(value, name)
         dotted = f"{prefix}{name}"
@@ -237,9 +237,10 @@ def _allowed(field: FieldInfo) -> str:
     return f" ({', '.join(rules)})" if rules else ""
 
 
-def _toml(value: Any) -> str:
+def toml_value(value: Any) -> str:
+    """A value as TOML writes it."""
     if isinstance(value, dict):
-        return "{" + ", ".join(f"{key} = {_toml(item)}" for key, item in value.items()) + "}"
+        return "{" + ", ".join(f"{key} = {toml_value(item)}" for key, item in value.items()) + "}"
     if isinstance(value, tuple | list):
-        return "[" + ", ".join(_toml(item) for item in value) + "]"
+        return "[" + ", ".join(toml_value(item) for item in value) + "]"
     return json.dumps(value)

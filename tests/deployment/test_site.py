@@ -47,7 +47,7 @@ def test_a_site_is_bit_for_bit_the_one_of_the_dealt_data(tmp_path):
     for index, (file, dealt_site) in enumerate(zip(files, whole, strict=True)):
         [same] = with_ledgers([dealt_site], file.parent / "state" / "ledgers")
         client = dataclasses.replace(same.client, cap=Budget(3.0, 1e-5), model=ModelSettings("cnn2"))
-        expected = dataclasses.replace(same, client=client)
+        expected = dataclasses.replace(same, client=client, operations=0)  # nobody asks for them at a site
         assert expected.client.fingerprint == data.fingerprint(index)
         assert_same(loaded(file), expected)
 

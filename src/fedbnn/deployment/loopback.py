@@ -1,0 +1,410 @@
+"""A whole deployment on this machine, for trying it out: one SuperLink and its SuperNodes on 127.0.0.1.
+
+TLS and node authentication are on, as between real sites; certificates and keys are made anew each time and lie, with
+the logs, in DIR/loopback. Every process carries a mark in its environment, by which all of them are found and ended
+whatever happens: Flower starts some in sessions of their own, which the end of a process group would not reach.
+"""
+
+import fcntl
+import http.client
+import json
+import os
+import re
+import secrets
+import shutil
+import signal
+import socket
+import ssl
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import TracebackType
+from typing import IO, Self
+
+from fedbnn.deployment.certificates import make_authority, make_node_key, make_server_certificate
+from fedbnn.errors import UserError
+
+HOST = "127.0.0.1"
+CONNECTION = "loopback"
+MARK = "FEDBNN_LOOPBACK"
+START_SECONDS = 180.0  # each process imports Flower first, on a busy machine among others
+STOP_SECONDS = 5.0
+POLL_SECONDS = 0.05
+QUIET = {
+    "FLWR_TELEMETRY_ENABLED": "0",
+    "FLWR_DISABLE_UPDATE_CHECK": "1",
+    "FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION": "1",
+    "PYTHONUNBUFFERED": "1",
+    "NO_COLOR": "1",
+}
+COLOUR = re.compile(r"\x1b\[[0-9;]*m")
+TAKEN_IN = "SuperNode ID:"
+REFUSED = "[code: 2004]"
+STARTED = re.compile(r"Successfully started run (\d+)")
+
+
+class LoopbackFailure(RuntimeError):
+    """A process of the trial did not do what it should; the text names its log."""
+
+
+@dataclass(eq=False)
+class Process:
+    """One process of the trial, with all that it starts: those that carry its mark."""
+
+    name: str
+    log: Path
+    mark: str
+    popen: subprocess.Popen[bytes]
+    written: int = field(default=0)
+
+    @property
+    def alive(self) -> bool:
+        return self.popen.poll() is None
+
+    def output(self) -> str:
+        """What it has written since it was started."""
+        with self.log.open("rb") as file:
+            file.seek(self.written)
+            return COLOUR.sub("", file.read().decode("utf-8", "replace"))
+
+    def ask_to_stop(self) -> None:
+        if self.alive:
+            self.popen.send_signal(signal.SIGTERM)
+
+    def kill(self) -> None:
+        """End it and all it has started at once, as a power cut would."""
+        with suppress(ProcessLookupError, PermissionError):
+            os.killpg(self.popen.pid, signal.SIGKILL)
+        self.popen.wait()
+        _until(lambda: not _end(self.mark), STOP_SECONDS)
+
+
+class Submission:
+    """A run handed to the link: wait for it, read what it says."""
+
+    def __init__(self, process: Process, ask: Callable[[str], str]) -> None:
+        self._process = process
+        self._ask = ask
+
+    def output(self) -> str:
+        return self._process.output()
+
+    @property
+    def run(self) -> str:
+        """The number that Flower gave the run; empty until it has."""
+        found = STARTED.search(self.output())
+        return found[1] if found else ""
+
+    def lines(self, timeout: float) -> Iterator[str]:
+        """Each line as it is written, until the run ends."""
+        given, deadline = 0, time.monotonic() + timeout
+        while True:
+            alive = self._process.alive
+            text = self.output()
+            whole = len(text) if not alive else text.rfind("\n") + 1
+            yield from text[given:whole].splitlines()
+            given = max(given, whole)
+            if not alive:
+                return
+            if time.monotonic() > deadline:
+                raise LoopbackFailure(f"the run is not over after {timeout:.0f} s; see {self._process.log.parent}")
+            time.sleep(POLL_SECONDS)
+
+    def wait(self, timeout: float) -> str:
+        """Flower's word for how the run ended, e.g. finished:completed or finished:failed."""
+        for _ in self.lines(timeout):
+            pass
+        return self.status()
+
+    def status(self) -> str:
+        if not self.run:
+            return f"never started: {self.output().strip()}"
+        return self._ask(self.run)
+
+
+class Loopback:
+    """The processes of a trial in DIR, by name. Use it in a `with` block: leaving that ends every one of them.
+
+    Args:
+        folder: DIR, a Flower app as `fedbnn flower init` writes it.
+        nodes: names of sites, each a folder DIR/sites/NAME with a site.toml.
+        env: what to add to the environment of all processes.
+
+    """
+
+    def __init__(self, folder: Path, nodes: Sequence[str], env: Mapping[str, str] | None = None) -> None:
+        self.folder = folder.resolve()
+        self.place = self.folder / "loopback"
+        self.logs = self.place / "logs"
+        self.nodes = tuple(nodes)
+        self._mark = secrets.token_hex(16)
+        self._env = _environment(env or {})
+        self._link: Process | None = None
+        self._running: dict[str, Process] = {}
+        self._runs: list[Process] = []
+        self._lock = self._alone()
+        self._lay_out()
+        self.address = f"{HOST}:{_free_port()}"
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self.close()
+
+    def start_link(self) -> None:
+        """Start the SuperLink and wait until it answers; the first time, tell it the public keys of all nodes.
+
+        Started again it has the same port and the same database, so registrations survive and nodes find it again.
+        """
+        first = not (self.place / "link.db").exists()
+        host, port = self.address.split(":")
+        process = self._start(
+            "link",
+            [
+                *("flower-superlink", "--host", host, "--port", port, "--database", str(self.place / "link.db")),
+                *("--ssl-ca-certfile", str(self.place / "ca.pem"), "--ssl-certfile", str(self.place / "server.pem")),
+                *("--ssl-keyfile", str(self.place / "server.key"), "--enable-supernode-auth"),
+                "--disable-runtime-dependency-installation",
+            ],
+        )
+        self._link = process
+        self._wait_for(process, self._healthy, "answer")
+        if first:
+            registrations = [self._register(name) for name in self.nodes]
+            for one in registrations:
+                _until(lambda one=one: not one.alive, START_SECONDS)  # type: ignore[misc]
+                if one.popen.poll() != 0:
+                    raise LoopbackFailure(f"{one.name} could not be registered: {one.output().strip()}")
+
+    def start_node(self, name: str, *, unregistered: bool = False) -> None:
+        """Start a site's SuperNode and wait until the link has taken it in.
+
+        With `unregistered` it gets a key that nobody has told the link, and nothing is waited for.
+        """
+        key = self.place / "keys" / name
+        if unregistered:
+            key = key.with_name(f"{name}-{secrets.token_hex(4)}")
+            make_node_key(key)
+        self._start_node(name, key)
+        if not unregistered:
+            self._wait_for_node(name)
+
+    def start_nodes(self) -> None:
+        """Start all SuperNodes at once and wait for each."""
+        for name in self.nodes:
+            self._start_node(name, self.place / "keys" / name)
+        for name in self.nodes:
+            self._wait_for_node(name)
+
+    def submit(self, *arguments: str) -> Submission:
+        """Hand the app in DIR to the link, as `flwr run DIR` with these further arguments would."""
+        command = ["flwr", "run", str(self.folder), CONNECTION, "--stream", *arguments]
+        process = self._start(f"run{len(self._runs) + 1}", command)
+        self._runs.append(process)
+        return Submission(process, self._status)
+
+    def node_output(self, name: str) -> str:
+        """What a node has logged since it was started last."""
+        return self._running[name].output()
+
+    def node_alive(self, name: str) -> bool:
+        return name in self._running and self._running[name].alive
+
+    def kill_node(self, name: str) -> None:
+        """End a node with no chance to say goodbye."""
+        self._running.pop(name).kill()
+
+    def kill_link(self) -> None:
+        """End the link, and the run's server part with it, with no chance to say goodbye."""
+        if self._link is not None:
+            self._link.kill()
+            self._link = None
+
+    def close(self) -> None:
+        """End everything: nodes may say goodbye for a few seconds, then all that is left is killed."""
+        processes = [*self._runs, *self._running.values(), *([self._link] if self._link else [])]
+        with _undisturbed():
+            for process in processes:
+                process.ask_to_stop()
+            _until(lambda: not any(process.alive for process in processes), STOP_SECONDS)
+            for process in processes:
+                process.kill()
+            _until(lambda: not _end(self._mark), STOP_SECONDS)
+        self._runs.clear()
+        self._running.clear()
+        self._link = None
+        self._lock.close()
+
+    def _alone(self) -> IO[str]:
+        """Hold DIR for this trial; what an earlier one left because it was killed itself is ended."""
+        if not (self.folder / "pyproject.toml").is_file():
+            raise UserError(f"{self.folder} holds no Flower app; `fedbnn flower init` writes one")
+        lock = (self.folder / "loopback.lock").open("a+", encoding="utf-8")
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            lock.close()
+            raise UserError(f"{self.folder}: another trial is running here; wait for it or stop it") from None
+        lock.seek(0)
+        earlier = lock.read().strip()
+        if re.fullmatch("[0-9a-f]{32}", earlier):
+            _until(lambda: not _end(earlier), STOP_SECONDS)
+        lock.truncate(0)
+        lock.write(self._mark)
+        lock.flush()
+        return lock
+
+    def _lay_out(self) -> None:
+        """Everything anew: what an earlier trial left would be of other keys. States of sites lie elsewhere."""
+        for name in self.nodes:
+            if not (self.folder / "sites" / name / "site.toml").is_file():
+                raise UserError(f"{self.folder}: no sites/{name}/site.toml; `fedbnn flower init` writes such a folder")
+        shutil.rmtree(self.place, ignore_errors=True)
+        (self.place / "keys").mkdir(parents=True, mode=0o700)
+        self.logs.mkdir()
+        make_authority(self.place)
+        make_server_certificate(self.place, [HOST, "localhost"])
+        for name in self.nodes:
+            make_node_key(self.place / "keys" / name)
+
+    def _start_node(self, name: str, key: Path) -> None:
+        if self.node_alive(name):
+            raise ValueError(f"{name} is running")
+        site = self.folder / "sites" / name / "site.toml"
+        self._running[name] = self._start(
+            name,
+            [
+                *("flower-supernode", "--superlink", self.address, "--root-certificates", str(self.place / "ca.pem")),
+                *("--auth-supernode-private-key", str(key), "--host", HOST, "--port", str(_free_port())),
+                *("--node-config", f"site={json.dumps(str(site))}"),
+            ],
+        )
+
+    def _wait_for_node(self, name: str) -> None:
+        """Until the link has taken the node in.
+
+        A node that was killed counts as online until it has been silent for a minute, and until then the link refuses
+        another with its key: so it is started again, as a service manager would.
+        """
+        deadline = time.monotonic() + START_SECONDS
+        while True:
+            process = self._running[name]
+            _until(lambda: TAKEN_IN in process.output() or not process.alive, deadline - time.monotonic())  # noqa: B023
+            if TAKEN_IN in process.output():
+                return
+            if process.alive or REFUSED not in process.output() or time.monotonic() > deadline:
+                raise LoopbackFailure(f"node {name} was not taken in by the link; see {process.log}")
+            process.kill()
+            self._start_node(name, self.place / "keys" / name)
+
+    def _register(self, name: str) -> Process:
+        key = self.place / "keys" / f"{name}.pub"
+        return self._start(f"register-{name}", ["flwr", "supernode", "register", str(key), CONNECTION, "--name", name])
+
+    def _status(self, run: str) -> str:
+        asked = self._start("list", ["flwr", "list", CONNECTION, "--run-id", run, "--format", "json"])
+        if not _until(lambda: not asked.alive, START_SECONDS):
+            asked.kill()
+        try:
+            return str(json.loads(asked.output())["runs"][0]["status"])
+        except (ValueError, LookupError, TypeError):
+            return f"unknown: {asked.output().strip()}"
+
+    def _start(self, name: str, command: list[str]) -> Process:
+        home = self.place / "flwr" / name  # one each, as on hosts of their own
+        home.mkdir(parents=True, exist_ok=True)
+        (home / "config.toml").write_text(
+            f"[superlink]\ndefault = {json.dumps(CONNECTION)}\n\n[superlink.{CONNECTION}]\n"
+            f"address = {json.dumps(self.address)}\nroot-certificates = {json.dumps(str(self.place / 'ca.pem'))}\n",
+            encoding="utf-8",
+        )
+        log = self.logs / f"{name}.log"
+        program = shutil.which(command[0], path=self._env["PATH"])
+        if program is None:
+            raise UserError(f"{command[0]} is not here; `fedbnn flower` needs pip install 'fedbnn[flower]'")
+        mark = f"{self._mark}-{secrets.token_hex(4)}"
+        with log.open("ab") as file:
+            popen = subprocess.Popen(  # noqa: S603 - the command is ours
+                [program, *command[1:]],
+                stdin=subprocess.DEVNULL,
+                stdout=file,
+                stderr=subprocess.STDOUT,
+                cwd=home,
+                env={**self._env, "FLWR_HOME": str(home), MARK: mark},
+                start_new_session=True,
+            )
+            return Process(name, log, mark, popen, file.tell())
+
+    def _healthy(self) -> bool:
+        host, port = self.address.split(":")
+        context = ssl.create_default_context(cafile=self.place / "ca.pem")
+        connection = http.client.HTTPSConnection(host, int(port), timeout=2, context=context)
+        try:
+            connection.request("GET", "/health")
+            return connection.getresponse().status == http.HTTPStatus.OK
+        except (OSError, http.client.HTTPException):
+            return False
+        finally:
+            connection.close()
+
+    def _wait_for(self, process: Process, condition: Callable[[], bool], what: str) -> None:
+        _until(lambda: condition() or not process.alive, START_SECONDS)
+        if not condition():
+            words = "ended before it could" if not process.alive else f"did not within {START_SECONDS:.0f} s"
+            raise LoopbackFailure(f"{process.name} {words} {what}; see {process.log}")
+
+
+def _environment(more: Mapping[str, str]) -> dict[str, str]:
+    """Ours, with the programs of this Python first: Flower starts others of its programs by name."""
+    programs = str(Path(sys.executable).parent)
+    return {**os.environ, **QUIET, "PATH": f"{programs}{os.pathsep}{os.environ.get('PATH', '')}", **more}
+
+
+@contextmanager
+def _undisturbed() -> Iterator[None]:
+    """A second Ctrl-C shall not leave half of the processes running."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind((HOST, 0))
+        return int(probe.getsockname()[1])
+
+
+def _until(condition: Callable[[], bool], seconds: float) -> bool:
+    """Whether the condition came true in this time."""
+    deadline = time.monotonic() + seconds
+    while not condition():
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(POLL_SECONDS)
+    return True
+
+
+def _end(mark: str) -> list[int]:
+    """Kill every process that carries this mark; those that were found.
+
+    Where there is no /proc, Flower's own watch ends them: each looks every 0.2 s whether the one that started it lives.
+    """
+    wanted = f"{MARK}={mark}".encode()
+    found = []
+    for place in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):
+            if any(entry.startswith(wanted) for entry in (place / "environ").read_bytes().split(b"\0")):
+                found.append(int(place.name))
+                os.kill(int(place.name), signal.SIGKILL)
+    return found
