@@ -199,8 +199,9 @@ def _write_app(folder: Path, final: Path, terms: Terms, data: FederatedData) -> 
     app.mkdir()
     (app / "__init__.py").write_text('"""The Flower app: two halves of fedbnn."""\n', encoding="utf-8")
     for half in ("client_app", "server_app"):
-        line = f"from fedbnn.engines.flower.{half} import app as app\n"
-        (app / f"{half}.py").write_text(line, encoding="utf-8")
+        # Flower looks for an assignment to `app` in the text of the module.
+        lines = f"from fedbnn.engines.flower import {half}\n\napp = {half}.app\n"
+        (app / f"{half}.py").write_text(lines, encoding="utf-8")
     (folder / "server").mkdir()
     quorum = len(terms.sites) // 2 + 1
     (folder / "server" / "server.toml").write_text(SERVER.format(quorum=quorum), encoding="utf-8")
@@ -234,7 +235,9 @@ def _write_site(folder: Path, site: Site, terms: Terms, config: Config, data: Fe
     )
     (folder / "site.toml").write_text(text, encoding="utf-8")
     _write_agreed(folder, terms, data)
-    np.savez_compressed(folder / "records.npz", **records_of(data, client.index, config.evaluation.split))
+    np.savez_compressed(
+        folder / "records.npz", allow_pickle=False, **records_of(data, client.index, config.evaluation.split)
+    )
 
 
 def records_of(data: FederatedData, index: int, split: Split) -> dict[str, Floats | Labels]:

@@ -1,5 +1,6 @@
 """The server on Flower: the ServerApp that holds the rounds of a deployed run, for every method."""
 
+import logging
 import sys
 from pathlib import Path
 
@@ -15,6 +16,7 @@ app = ServerApp()
 @app.main()
 def main(grid: Grid, context: Context) -> None:
     """Serve the folder that the app's configuration names."""
+    logging.getLogger("flwr").setLevel(logging.WARNING)  # of every round it would say what `_tell` says better
     place = context.run_config.get("server")
     try:
         if not isinstance(place, str):
