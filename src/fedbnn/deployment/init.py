@@ -12,13 +12,13 @@ import re
 import shutil
 import tempfile
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 import fedbnn
 from fedbnn.config import Config, toml_value
 from fedbnn.data import FederatedData
-from fedbnn.data.dataset import Floats, Labels
 from fedbnn.data.federated import Split
 from fedbnn.deployment.alignment import write_alignment
 from fedbnn.deployment.terms import RUN_NAME, Terms, alignment_of
@@ -237,7 +237,7 @@ def _write_site(folder: Path, site: Site, terms: Terms, config: Config, data: Fe
     np.savez_compressed(folder / "records.npz", **records_of(data, client.index, config.evaluation.split))
 
 
-def records_of(data: FederatedData, index: int, split: Split) -> dict[str, Floats | Labels]:
+def records_of(data: FederatedData, index: int, split: Split) -> dict[str, Any]:
     """A client's records as loaded, and those it is scored on: of a natural client its own, otherwise all."""
     rows, whole = data.client_indices[index], data.dataset
     x, y = whole.x_train, whole.y_train

@@ -22,6 +22,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import IO, Self
@@ -71,6 +72,13 @@ class Process:
         with self.log.open("rb") as file:
             file.seek(self.written)
             return COLOUR.sub("", file.read().decode("utf-8", "replace"))
+
+    def finish(self) -> int | None:
+        """Its exit code, or None if it had to be killed because it took too long."""
+        with suppress(subprocess.TimeoutExpired):
+            return self.popen.wait(START_SECONDS)
+        self.kill()
+        return None
 
     def ask_to_stop(self) -> None:
         if self.alive:
@@ -148,7 +156,11 @@ class Loopback:
         self._running: dict[str, Process] = {}
         self._runs: list[Process] = []
         self._lock = self._alone()
-        self._lay_out()
+        try:
+            self._lay_out()
+        except BaseException:
+            self._lock.close()
+            raise
         self.address = f"{HOST}:{_free_port()}"
 
     def __enter__(self) -> Self:
@@ -176,11 +188,9 @@ class Loopback:
         self._link = process
         self._wait_for(process, self._healthy, "answer")
         if first:
-            registrations = [self._register(name) for name in self.nodes]
-            for one in registrations:
-                _until(lambda one=one: not one.alive, START_SECONDS)  # type: ignore[misc]
-                if one.popen.poll() != 0:
-                    raise LoopbackFailure(f"{one.name} could not be registered: {one.output().strip()}")
+            for one in [self._register(name) for name in self.nodes]:
+                if one.finish() != 0:
+                    raise LoopbackFailure(f"{one.name}: the link did not take the key; see {one.log}")
 
     def start_node(self, name: str, *, unregistered: bool = False) -> None:
         """Start a site's SuperNode and wait until the link has taken it in.
@@ -295,7 +305,7 @@ class Loopback:
         deadline = time.monotonic() + START_SECONDS
         while True:
             process = self._running[name]
-            _until(lambda: TAKEN_IN in process.output() or not process.alive, deadline - time.monotonic())  # noqa: B023
+            _until(partial(_settled, process), deadline - time.monotonic())
             if TAKEN_IN in process.output():
                 return
             if process.alive or REFUSED not in process.output() or time.monotonic() > deadline:
@@ -309,8 +319,7 @@ class Loopback:
 
     def _status(self, run: str) -> str:
         asked = self._start("list", ["flwr", "list", CONNECTION, "--run-id", run, "--format", "json"])
-        if not _until(lambda: not asked.alive, START_SECONDS):
-            asked.kill()
+        asked.finish()
         try:
             return str(json.loads(asked.output())["runs"][0]["status"])
         except (ValueError, LookupError, TypeError):
@@ -358,6 +367,10 @@ class Loopback:
         if not condition():
             words = "ended before it could" if not process.alive else f"did not within {START_SECONDS:.0f} s"
             raise LoopbackFailure(f"{process.name} {words} {what}; see {process.log}")
+
+
+def _settled(node: Process) -> bool:
+    return TAKEN_IN in node.output() or not node.alive
 
 
 def _environment(more: Mapping[str, str]) -> dict[str, str]:
