@@ -41,7 +41,8 @@ from flwr.app import ConfigRecord, Message, RecordDict
 from flwr.clientapp import ClientApp
 from flwr.serverapp import ServerApp
 
-server, client = ServerApp(), ClientApp()
+server = ServerApp()
+client = ClientApp()
 
 @client.query()
 def answer(message, context):
@@ -187,6 +188,18 @@ def test_a_folder_that_is_no_app_or_lacks_a_site_is_refused(tmp_path: Path) -> N
     with pytest.raises(UserError, match=r"sites/south/site\.toml"):
         Loopback(tmp_path / "app", ["north", "south"])
     Loopback(tmp_path / "app", ["north"]).close()
+
+
+def test_a_site_keeps_its_key_over_trials_and_all_else_is_new(tmp_path: Path) -> None:
+    write_app(tmp_path / "app", "north")
+    made = []
+    for _ in range(2):
+        with Loopback(tmp_path / "app", ["north"]) as trial:
+            assert list(trial.logs.iterdir()) == []
+            (trial.logs / "old.log").touch()
+            made.append([(trial.place / file).read_bytes() for file in ("keys/north", "keys/north.pub", "ca.pem")])
+    assert made[0][:2] == made[1][:2]
+    assert made[0][2] != made[1][2]
 
 
 def test_a_link_that_cannot_start_is_told_with_its_log(tmp_path: Path) -> None:

@@ -12,13 +12,13 @@ import re
 import shutil
 import tempfile
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 import fedbnn
 from fedbnn.config import Config, toml_value
 from fedbnn.data import FederatedData
+from fedbnn.data.dataset import Floats, Labels
 from fedbnn.data.federated import Split
 from fedbnn.deployment.alignment import write_alignment
 from fedbnn.deployment.terms import RUN_NAME, Terms, alignment_of
@@ -65,16 +65,16 @@ IGNORED = """\
 """
 
 SERVER = """\
-# How long the server waits for sites. It is read when a run starts.
+# How patient the server is. It is read when a run starts; what is computed is in terms.json.
 
-# seconds until all sites must have appeared, before the first round
-wait = 600
+# seconds to wait until every site has been there once, before the first round
+wait = 3600
 
-# seconds a site may take to answer in a round; a site that does not is left out of that round
+# seconds a site has for its turn; the round goes on without one that is late
 round_timeout = 3600
 
-# the fewest sites that must answer in a round; with fewer the run stops, and can be continued
-quorum = {quorum}
+# good replies that a round needs; with fewer it is held again
+quorum = 1
 """
 
 SITE = """\
@@ -199,11 +199,11 @@ def _write_app(folder: Path, final: Path, terms: Terms, data: FederatedData) -> 
     app.mkdir()
     (app / "__init__.py").write_text('"""The Flower app: two halves of fedbnn."""\n', encoding="utf-8")
     for half in ("client_app", "server_app"):
-        line = f"from fedbnn.engines.flower.{half} import app as app\n"
-        (app / f"{half}.py").write_text(line, encoding="utf-8")
+        # Flower looks for an assignment to `app` in the text of the module.
+        lines = f"from fedbnn.engines.flower import {half}\n\napp = {half}.app\n"
+        (app / f"{half}.py").write_text(lines, encoding="utf-8")
     (folder / "server").mkdir()
-    quorum = len(terms.sites) // 2 + 1
-    (folder / "server" / "server.toml").write_text(SERVER.format(quorum=quorum), encoding="utf-8")
+    (folder / "server" / "server.toml").write_text(SERVER, encoding="utf-8")
     _write_agreed(folder / "server", terms, data)
     (folder / "sites").mkdir()
 
@@ -234,10 +234,12 @@ def _write_site(folder: Path, site: Site, terms: Terms, config: Config, data: Fe
     )
     (folder / "site.toml").write_text(text, encoding="utf-8")
     _write_agreed(folder, terms, data)
-    np.savez_compressed(folder / "records.npz", **records_of(data, client.index, config.evaluation.split))
+    np.savez_compressed(
+        folder / "records.npz", allow_pickle=False, **records_of(data, client.index, config.evaluation.split)
+    )
 
 
-def records_of(data: FederatedData, index: int, split: Split) -> dict[str, Any]:
+def records_of(data: FederatedData, index: int, split: Split) -> dict[str, Floats | Labels]:
     """A client's records as loaded, and those it is scored on: of a natural client its own, otherwise all."""
     rows, whole = data.client_indices[index], data.dataset
     x, y = whole.x_train, whole.y_train

@@ -1,8 +1,10 @@
 """A whole deployment on this machine, for trying it out: one SuperLink and its SuperNodes on 127.0.0.1.
 
-TLS and node authentication are on, as between real sites; certificates and keys are made anew each time and lie, with
-the logs, in DIR/loopback. Every process carries a mark in its environment, by which all of them are found and ended
-whatever happens: Flower starts some in sessions of their own, which the end of a process group would not reach.
+TLS and node authentication are on, as between real sites; certificates and keys are made on the spot and lie, with the
+logs, in DIR/loopback. A site keeps its key over all trials in DIR: the server knows it by that.
+
+Every process carries a mark in its environment, by which all of them are found and ended whatever happens: Flower
+starts some in sessions of their own, which the end of a process group would not reach.
 """
 
 import fcntl
@@ -199,7 +201,7 @@ class Loopback:
         """
         key = self.place / "keys" / name
         if unregistered:
-            key = key.with_name(f"{name}-{secrets.token_hex(4)}")
+            key = self.place / f"stranger-{secrets.token_hex(4)}"
             make_node_key(key)
         self._start_node(name, key)
         if not unregistered:
@@ -271,17 +273,24 @@ class Loopback:
         return lock
 
     def _lay_out(self) -> None:
-        """Everything anew: what an earlier trial left would be of other keys. States of sites lie elsewhere."""
+        """Everything anew but the keys of nodes, by which the server knows sites if a run goes on in another trial."""
         for name in self.nodes:
             if not (self.folder / "sites" / name / "site.toml").is_file():
                 raise UserError(f"{self.folder}: no sites/{name}/site.toml; `fedbnn flower init` writes such a folder")
-        shutil.rmtree(self.place, ignore_errors=True)
-        (self.place / "keys").mkdir(parents=True, mode=0o700)
+        keys = self.place / "keys"
+        keys.mkdir(parents=True, exist_ok=True, mode=0o700)
+        for old in self.place.iterdir():
+            if old.is_dir() and old != keys:
+                shutil.rmtree(old)
+            elif old != keys:
+                old.unlink()
         self.logs.mkdir()
         make_authority(self.place)
         make_server_certificate(self.place, [HOST, "localhost"])
         for name in self.nodes:
-            make_node_key(self.place / "keys" / name)
+            if not (keys / f"{name}.pub").is_file():
+                (keys / name).unlink(missing_ok=True)
+                make_node_key(keys / name)
 
     def _start_node(self, name: str, key: Path) -> None:
         if self.node_alive(name):
