@@ -180,3 +180,11 @@ def test_only_the_apps_own_lines_travel_to_sites(tmp_path, config) -> None:
         *("pyproject.toml", ".info/CONTENT"),
         *(f"federation/{half}.py" for half in ("__init__", "client_app", "server_app")),
     }
+
+
+def test_flower_finds_both_halves(written) -> None:
+    """It looks for them in the text of the modules, without importing any."""
+    check = pytest.importorskip("flwr.cli.config_utils").load_and_validate
+    config, warnings = check(written[0] / "pyproject.toml")
+    assert warnings == []
+    assert config["tool"]["flwr"]["app"]["config"] == {"server": str(written[0] / "server")}

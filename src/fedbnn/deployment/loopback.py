@@ -1,8 +1,10 @@
 """A whole deployment on this machine, for trying it out: one SuperLink and its SuperNodes on 127.0.0.1.
 
-TLS and node authentication are on, as between real sites; certificates and keys are made anew each time and lie, with
-the logs, in DIR/loopback. Every process carries a mark in its environment, by which all of them are found and ended
-whatever happens: Flower starts some in sessions of their own, which the end of a process group would not reach.
+TLS and node authentication are on, as between real sites; certificates and keys are made on the spot and lie, with the
+logs, in DIR/loopback. A site keeps its key over all trials in DIR: the server knows it by that.
+
+Every process carries a mark in its environment, by which all of them are found and ended whatever happens: Flower
+starts some in sessions of their own, which the end of a process group would not reach.
 """
 
 import fcntl
@@ -22,6 +24,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import IO, Self
@@ -71,6 +74,13 @@ class Process:
         with self.log.open("rb") as file:
             file.seek(self.written)
             return COLOUR.sub("", file.read().decode("utf-8", "replace"))
+
+    def finish(self) -> int | None:
+        """Its exit code, or None if it had to be killed because it took too long."""
+        with suppress(subprocess.TimeoutExpired):
+            return self.popen.wait(START_SECONDS)
+        self.kill()
+        return None
 
     def ask_to_stop(self) -> None:
         if self.alive:
@@ -148,7 +158,11 @@ class Loopback:
         self._running: dict[str, Process] = {}
         self._runs: list[Process] = []
         self._lock = self._alone()
-        self._lay_out()
+        try:
+            self._lay_out()
+        except BaseException:
+            self._lock.close()
+            raise
         self.address = f"{HOST}:{_free_port()}"
 
     def __enter__(self) -> Self:
@@ -176,11 +190,9 @@ class Loopback:
         self._link = process
         self._wait_for(process, self._healthy, "answer")
         if first:
-            registrations = [self._register(name) for name in self.nodes]
-            for one in registrations:
-                _until(lambda one=one: not one.alive, START_SECONDS)  # type: ignore[misc]
-                if one.popen.poll() != 0:
-                    raise LoopbackFailure(f"{one.name} could not be registered: {one.output().strip()}")
+            for one in [self._register(name) for name in self.nodes]:
+                if one.finish() != 0:
+                    raise LoopbackFailure(f"{one.name}: the link did not take the key; see {one.log}")
 
     def start_node(self, name: str, *, unregistered: bool = False) -> None:
         """Start a site's SuperNode and wait until the link has taken it in.
@@ -189,7 +201,7 @@ class Loopback:
         """
         key = self.place / "keys" / name
         if unregistered:
-            key = key.with_name(f"{name}-{secrets.token_hex(4)}")
+            key = self.place / f"stranger-{secrets.token_hex(4)}"
             make_node_key(key)
         self._start_node(name, key)
         if not unregistered:
@@ -261,17 +273,24 @@ class Loopback:
         return lock
 
     def _lay_out(self) -> None:
-        """Everything anew: what an earlier trial left would be of other keys. States of sites lie elsewhere."""
+        """Everything anew but the keys of nodes, by which the server knows sites if a run goes on in another trial."""
         for name in self.nodes:
             if not (self.folder / "sites" / name / "site.toml").is_file():
                 raise UserError(f"{self.folder}: no sites/{name}/site.toml; `fedbnn flower init` writes such a folder")
-        shutil.rmtree(self.place, ignore_errors=True)
-        (self.place / "keys").mkdir(parents=True, mode=0o700)
+        keys = self.place / "keys"
+        keys.mkdir(parents=True, exist_ok=True, mode=0o700)
+        for old in self.place.iterdir():
+            if old.is_dir() and old != keys:
+                shutil.rmtree(old)
+            elif old != keys:
+                old.unlink()
         self.logs.mkdir()
         make_authority(self.place)
         make_server_certificate(self.place, [HOST, "localhost"])
         for name in self.nodes:
-            make_node_key(self.place / "keys" / name)
+            if not (keys / f"{name}.pub").is_file():
+                (keys / name).unlink(missing_ok=True)
+                make_node_key(keys / name)
 
     def _start_node(self, name: str, key: Path) -> None:
         if self.node_alive(name):
@@ -295,7 +314,7 @@ class Loopback:
         deadline = time.monotonic() + START_SECONDS
         while True:
             process = self._running[name]
-            _until(lambda: TAKEN_IN in process.output() or not process.alive, deadline - time.monotonic())  # noqa: B023
+            _until(partial(_settled, process), deadline - time.monotonic())
             if TAKEN_IN in process.output():
                 return
             if process.alive or REFUSED not in process.output() or time.monotonic() > deadline:
@@ -309,8 +328,7 @@ class Loopback:
 
     def _status(self, run: str) -> str:
         asked = self._start("list", ["flwr", "list", CONNECTION, "--run-id", run, "--format", "json"])
-        if not _until(lambda: not asked.alive, START_SECONDS):
-            asked.kill()
+        asked.finish()
         try:
             return str(json.loads(asked.output())["runs"][0]["status"])
         except (ValueError, LookupError, TypeError):
@@ -358,6 +376,10 @@ class Loopback:
         if not condition():
             words = "ended before it could" if not process.alive else f"did not within {START_SECONDS:.0f} s"
             raise LoopbackFailure(f"{process.name} {words} {what}; see {process.log}")
+
+
+def _settled(node: Process) -> bool:
+    return TAKEN_IN in node.output() or not node.alive
 
 
 def _environment(more: Mapping[str, str]) -> dict[str, str]:
