@@ -193,3 +193,9 @@ def test_whole_numbers_survive_the_wire_and_are_judged_by_their_size(values):
         check(back, WHOLE)
     else:
         refused_whole(back.arrays["sums"])
+
+
+def test_equal_arrays_give_equal_bytes_in_any_order_and_layout():
+    arrays = {"b": torch.arange(6.0).view(2, 3), "a": torch.ones(2, dtype=torch.int64), "c": torch.zeros(3)}
+    turned = {name: arrays[name] for name in ("c", "a", "b")} | {"b": arrays["b"].t().contiguous().t()}
+    assert Message(turned).to_bytes() == Message(arrays).to_bytes()

@@ -12,7 +12,7 @@ from fedbnn.engines.host import ClientHost
 from fedbnn.experiment import Prepared
 from fedbnn.files import locked
 from fedbnn.message import Message
-from fedbnn.privacy import Ledger
+from fedbnn.privacy import Budget, Ledger, gaussian_mu
 from fedbnn.privacy.overview import ledgers_in
 from fedbnn.sites import with_ledgers
 from fedbnn.training import channels_last
@@ -297,3 +297,28 @@ def test_killed_in_a_round_it_goes_on_with_nothing_spent_twice(tmp_path, moment)
         assert sorted(path.name for path in node.site.client.ledgers.rglob("releases/*.bin")) == released
     again = ask(Node.from_file(file), "update", 1, dying_node.message())
     assert again.message.to_bytes() == reply.message.to_bytes()
+
+
+# The cap
+
+
+def test_the_cap_holds_for_all_runs_of_the_same_records_together(tmp_path):
+    """Each run asks for epsilon 3: two cost 4.5 together, which a cap of 5 allows, and three 5.7, which it does not."""
+    config = small_config("fedbnn", *PRIVATE)
+    file = write_sites(tmp_path, config, "[privacy]\nepsilon = 5\ndelta = 1e-5")[0]
+    for dimensions in (10, 11, 12):  # other features are another question, which is another release
+        terms = json.loads((file.parent / "terms.json").read_text())
+        terms["privacy"]["dimensions"] = dimensions
+        (file.parent / "terms.json").write_text(json.dumps(terms))
+        node = Node.from_file(file)
+        if dimensions < 12:
+            ask(node, "update", 0, Message())
+        else:
+            with pytest.raises(UserError, match=r"is refused: epsilon 4.* is spent on this data.* the cap is 5"):
+                ask(node, "update", 0, Message())
+            assert node.state.turn() is None
+    [(folder, entries)] = charges(node).items()
+    assert [entry.cap for entry in entries] == [Budget(5.0, 1e-5)] * 2
+    assert entries[0].mu == pytest.approx(gaussian_mu(3.0, 1e-5), rel=1e-6)
+    assert 4 < Ledger.read(folder).spent(1e-5) < 5
+    assert len(list((file.parent / "state" / "runs").iterdir())) == 3
