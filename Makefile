@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: setup demo test lint types unit bench experiments privacy reproduce clean
+.PHONY: setup demo test test-flower lint types unit bench experiments privacy reproduce clean
 
 setup: $(VENV)/.ready
 
@@ -26,7 +26,11 @@ types: setup
 	$(BIN)/mypy
 
 unit: setup
-	$(BIN)/pytest -n 2
+	$(BIN)/pytest -n 2 -m "not flower"
+
+# Deployments in real Flower processes on 127.0.0.1, one after the other.
+test-flower: setup
+	$(BIN)/pytest -m flower
 
 bench: setup
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable ".[bench]"

@@ -19,7 +19,7 @@ from fedbnn.deployment.alignment import read_alignment
 from fedbnn.deployment.server_file import ServerSettings, read_server
 from fedbnn.deployment.terms import Terms, read_terms
 from fedbnn.engines.flower.attendance import Attendance
-from fedbnn.engines.flower.strategy import FederationStrategy
+from fedbnn.engines.flower.strategy import ASK_AGAIN, GREETING, FederationStrategy
 from fedbnn.errors import UserError
 from fedbnn.evaluation import SCORES
 from fedbnn.federation import Round
@@ -28,8 +28,6 @@ from fedbnn.models import ModelSettings
 from fedbnn.results import metric_lines
 from fedbnn.runs import RunFolder, read_json, write_json
 from fedbnn.server import Server
-
-ASK_AGAIN = 2.0  # seconds between looks at who is there
 
 Tell = Callable[[str], None]
 
@@ -64,7 +62,7 @@ def wait_for_all(attendance: Attendance, grid: Grid, wait: float, tell: Tell) ->
     """Come back when every site has been there; a UserError if that takes longer than `wait` seconds."""
     end, told = time.monotonic() + wait, ""
     while True:
-        attendance.greet(grid, min(wait, 120.0))
+        attendance.greet(grid, min(wait, GREETING))
         if attendance.complete:
             return
         missing = ", ".join(attendance.missing)

@@ -2,6 +2,7 @@
 
 import logging
 import sys
+import time
 from pathlib import Path
 
 from flwr.app import Context
@@ -9,6 +10,8 @@ from flwr.serverapp import Grid, ServerApp
 
 from fedbnn.engines.flower.serve import serve
 from fedbnn.errors import UserError
+
+LAST_WORDS = 2.0  # seconds; Flower passes on what was printed every 0.2, and an exit does not wait for it
 
 app = ServerApp()
 
@@ -24,6 +27,7 @@ def main(grid: Grid, context: Context) -> None:
         serve(grid, Path(place), tell=_tell)
     except UserError as error:
         _tell(f"error: {error}")
+        time.sleep(LAST_WORDS)
         sys.exit(2)
 
 

@@ -72,7 +72,11 @@ def simulate(journal: Journal, title: str) -> None:
                 simulated_app(described, str(folder / "sites"), ledgers, config.engine.device),
                 num_supernodes=len(journal.sites),
                 backend_config={
-                    "init_args": {"num_cpus": config.engine.workers or cores(), "include_dashboard": False},
+                    "init_args": {
+                        "num_cpus": config.engine.workers or cores(),
+                        "include_dashboard": False,
+                        "log_to_driver": False,  # it would say of every process that it ends
+                    },
                     "client_resources": {"num_cpus": 1, "num_gpus": gpus},
                 },
             )

@@ -8,7 +8,7 @@ round goes on with the others; a round that fewer than `quorum` sites answered i
 
 import math
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from flwr.app import ArrayRecord, ConfigRecord, MessageType, MetricRecord
@@ -30,6 +30,7 @@ Finished = Callable[[Round], None]
 """Called with what happened in a round when it is finished, scores included."""
 
 MOST_FAILURES = 3
+ASK_AGAIN = 2.0  # seconds between looks at who is there
 GREETING = 120.0  # seconds a node has to say who it is
 _ACTIVITIES = {MessageType.TRAIN: "update", MessageType.EVALUATE: "evaluate"}
 _SILENT = "it did not answer in time"
@@ -83,9 +84,9 @@ class FederationStrategy(Strategy):
     ) -> list[FlowerMessage]:
         self._started = time.perf_counter()
         number = self.server.round_number + 1
-        self.attendance.greet(grid, min(self._timeout, GREETING))
-        there = self.attendance.nodes
         wanted = self.server.participants(number)
+        self._wait_for_quorum(grid, wanted)
+        there = self.attendance.nodes
         for client in wanted:
             if client not in there:
                 self._tell(f"round {number}: '{self._terms.sites[client]}' is not there")
@@ -113,7 +114,7 @@ class FederationStrategy(Strategy):
             else:
                 accepted[client] = message
             turns[client] = Turn(info, message.nbytes, self._sent[client].nbytes, seconds, rejected)
-        if len(accepted) < self._quorum:
+        if len(accepted) < min(self._quorum, len(self.server.participants(number))):
             self.failures += 1
             self._turns = None
             self._tell(f"round {number} is held again: {len(accepted)} good replies, {self._quorum} are needed")
@@ -177,6 +178,16 @@ class FederationStrategy(Strategy):
         messages = self.configure_evaluate(0, ArrayRecord(), ConfigRecord(), grid)
         watched = WatchedGrid(grid, self.heard)
         self.aggregate_evaluate(0, watched.send_and_receive(messages, timeout=self._timeout))
+
+    def _wait_for_quorum(self, grid: Grid, wanted: Sequence[int]) -> None:
+        """Come back when enough of the wanted sites are there, or after the time that a turn may take."""
+        end = time.monotonic() + self._timeout
+        while True:
+            self.attendance.greet(grid, min(self._timeout, GREETING))
+            there = sum(client in self.attendance.nodes for client in wanted)
+            if there >= min(self._quorum, len(wanted)) or time.monotonic() > end:
+                return
+            time.sleep(min(ASK_AGAIN, self._timeout))
 
     def summary(self) -> None:
         """Nothing beyond what is told of every round."""
