@@ -193,7 +193,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
         error.show()
         sys.exit(error.exit_code)
     except (KeyboardInterrupt, click.Abort):
-        error_console.print("stopped; --resume goes on after the last finished round, `reproduce` by itself")
+        error_console.print(
+            "stopped; --resume goes on after the last finished round, `reproduce` and `flower up` by themselves"
+        )
         sys.exit(INTERRUPTED)
     except ClientFailure as error:
         complain(error)
