@@ -10,9 +10,9 @@ from flwr.app import Context, Message, RecordDict
 from flwr.clientapp import ClientApp
 
 from fedbnn.config import Config
-from fedbnn.deployment.node import Node
+from fedbnn.deployment.node import Answer, Node, Request
 from fedbnn.deployment.terms import Terms
-from fedbnn.engines import Site
+from fedbnn.engines import ClientFailure, Site
 from fedbnn.engines.flower.attendance import Attendance
 from fedbnn.engines.flower.client_app import make_app
 from fedbnn.engines.flower.strategy import MOST_FAILURES, FederationStrategy
@@ -161,6 +161,36 @@ def test_scores_that_cannot_be_read_are_dropped(tmp_path: Path) -> None:
     world.strategy.hold(world.grid)
     assert all(2 not in record.scores and 0 in record.scores for record in world.rounds)
     assert any("the scores of" in text and "are dropped" in text for text in world.told)
+
+
+class Failing(Node):
+    """A site whose half breaks, with a value of its records in the error."""
+
+    def answer(self, request: Request) -> Answer:
+        if request.kind == "update":
+            raise ClientFailure("record 17 is 4.25")
+        return super().answer(request)
+
+
+@pytest.mark.parametrize("candid", [False, True])
+def test_why_a_site_cannot_go_on_is_told_only_in_a_simulation(candid: bool, tmp_path: Path) -> None:
+    world = World(configured(SMALL_METHODS[0]), tmp_path)
+    broken = Failing(world.terms, world.sites[1], tmp_path / "1", share_metrics=True)
+    world.grid.nodes[world.number[1]] = make_app(lambda _: broken, candid)
+
+    def stop(kind: str, text: str) -> None:
+        assert kind == "client"
+        raise ClientFailure(text)
+
+    world.strategy._failed = stop
+    if candid:
+        with pytest.raises(ClientFailure, match=r"record 17 is 4\.25"):
+            world.strategy.hold(world.grid)
+    else:
+        world.strategy.hold(world.grid)
+        assert [record.turns[1].rejected for record in world.rounds] == [
+            "it refuses: it cannot go on; its log says why"
+        ] * (ROUNDS + 1)
 
 
 def test_a_round_that_too_few_answer_is_held_again_and_then_given_up(tmp_path: Path) -> None:
