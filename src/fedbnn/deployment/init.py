@@ -75,6 +75,10 @@ round_timeout = 3600
 
 # good replies that a round needs; with fewer it is held again
 quorum = 1
+
+# models of your own ("package.module:factory") that the server may import because a site names them; needed only for
+# methods that average weights
+models = []
 """
 
 SITE = """\

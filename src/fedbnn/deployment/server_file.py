@@ -15,6 +15,11 @@ class ServerSettings:
     round_timeout: float = Field(
         default=3600.0, gt=0, description="seconds a site has for its turn; the round goes on without one that is late"
     )
+    models: tuple[str, ...] = Field(
+        default=(),
+        description="models of your own ('package.module:factory') that the server may import because a site names "
+        "them; only methods that average weights build a site's model at the server",
+    )
     quorum: int = Field(default=1, ge=1, description="good replies a round needs; with fewer it is held again")
 
 

@@ -1,6 +1,8 @@
 """The strategy over real nodes: equal to the local engine for every method, and unharmed by bad replies."""
 
+import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +24,7 @@ from fedbnn.experiment import Prepared
 from fedbnn.federation import Federation, Round, roster_of
 from fedbnn.message import Message as OurMessage
 from fedbnn.method import Method
+from fedbnn.methods import FedAvg
 from fedbnn.server import Server
 from tests.deployment.deployment_sample import small_config
 from tests.engines.flower.direct_grid import DirectGrid, Spoil, sent
@@ -293,6 +296,21 @@ class TestAttendance:
         assert any("it refuses: the server asks for rounds = 2, agreed was 5" in text for text in world.told)
         assert any("it calls itself 'nobody'" in text for text in world.told)
 
+    def test_no_code_is_imported_because_a_node_names_it(self, tmp_path: Path) -> None:
+        world = World(configured(SMALL_METHODS[0]), tmp_path)
+        model = "tests.engines.flower.trap:factory"
+        facts = {"name": world.terms.sites[0], "terms": world.terms.digest, "model": {"name": model, "options": {}}}
+        world.grid.nodes = {1: stranger(**facts)}
+        found = self.greeted(world)
+        assert found.nodes == {0: 1}
+        roster = replace(roster_of(world.sites), models=(found.models[0],) * 3)
+        with pytest.raises(UserError, match=r"server\.toml does not name"):
+            Server(FedAvg(), roster)
+        assert "tests.engines.flower.trap" not in sys.modules
+        trusting = Attendance(world.terms, world.told.append, [model])
+        trusting.greet(world.grid, 1.0)
+        assert trusting.models[0].name == model
+
     def test_what_nodes_say_is_printed_on_one_line(self, tmp_path: Path) -> None:
         world = World(configured(SMALL_METHODS[0]), tmp_path)
         world.grid.nodes = {1: stranger(refused="x\n\x1b[31mfedbnn: finished\n" + "y" * 10_000)}
@@ -303,7 +321,7 @@ class TestAttendance:
         assert len(text) < 600
 
 
-def stranger(**facts: str) -> ClientApp:
+def stranger(**facts: Any) -> ClientApp:
     app = ClientApp()
 
     @app.query()

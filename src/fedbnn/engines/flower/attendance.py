@@ -2,7 +2,7 @@
 
 import hashlib
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Any
 
 from flwr.app import Message as FlowerMessage
@@ -13,8 +13,10 @@ from fedbnn.deployment.terms import Terms
 from fedbnn.engines.flower.wire import packed, unpacked
 from fedbnn.errors import UserError
 from fedbnn.message import BadMessage, Message
-from fedbnn.models import ModelSettings
+from fedbnn.models import MODELS, ModelSettings
 from fedbnn.settings import parsed
+
+UNKNOWN = "a model that server.toml does not name under models"
 
 
 class Attendance:
@@ -28,12 +30,13 @@ class Attendance:
 
     """
 
-    def __init__(self, terms: Terms, tell: Callable[[str], None]) -> None:
+    def __init__(self, terms: Terms, tell: Callable[[str], None], importable: Collection[str] = ()) -> None:
         self.nodes: dict[int, int] = {}
         self.models: dict[int, ModelSettings] = {}
         self.keys: dict[int, str] = {}
         self._terms = terms
         self._tell = tell
+        self._importable = importable
         self._refused: dict[int, str] = {}  # by node, what was said last
 
     @property
@@ -97,11 +100,19 @@ class Attendance:
             raise BadMessage(f"'{name}' is there already, as node {self.nodes[client]}")
         if self.keys.setdefault(client, key) != key:
             raise BadMessage(f"'{name}' came with another key than before")
-        model = parsed(ModelSettings, json.dumps(facts.get("model")), "model")
+        model = self._known(parsed(ModelSettings, json.dumps(facts.get("model")), "model"))
         if self.models.setdefault(client, model) != model:
             raise BadMessage(f"'{name}' had the model {self.models[client].architecture} before")
         self.nodes[client] = node
         self._tell(f"'{name}' is there")
+
+    def _known(self, model: ModelSettings) -> ModelSettings:
+        """The model, if the server may build it: to build a model of a node's choice would be to run its choice of code.
+
+        Otherwise one that nobody can build. Methods that exchange outputs never try to.
+        """
+        known = model.name in MODELS or model.name in self._importable
+        return model if known else ModelSettings(UNKNOWN)
 
 
 Failed = Callable[[str, str], None]

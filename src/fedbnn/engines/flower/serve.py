@@ -41,7 +41,7 @@ def serve(grid: Grid, folder: Path, tell: Tell = print) -> None:
         if run.finished:
             tell(f"run '{terms.run}' is finished already: {run.path / 'result.json'}; another run needs another name")
             return
-        attendance = Attendance(terms, tell)
+        attendance = Attendance(terms, tell, settings.models)
         _remember(attendance, run.path / "sites.json", terms)
         wait_for_all(attendance, grid, settings.wait, tell)
         _write(attendance, run.path / "sites.json", terms)

@@ -1,0 +1,3 @@
+"""Nothing imports this because a node says so."""
+
+raise RuntimeError("imported")
