@@ -107,7 +107,7 @@ class Attendance:
         self._tell(f"'{name}' is there")
 
     def _known(self, model: ModelSettings) -> ModelSettings:
-        """The model, if the server may build it: to build a model of a node's choice would be to run its choice of code.
+        """The model, if the server may build it: to build what a node names would be to run code of its choice.
 
         Otherwise one that nobody can build. Methods that exchange outputs never try to.
         """
