@@ -157,7 +157,8 @@ def test_a_link_that_is_killed_leaves_nothing_and_comes_back(trial: Loopback, fo
 
 
 STOPPED = """
-import sys
+import signal, sys
+signal.signal(signal.SIGINT, signal.default_int_handler)  # as at a terminal, also where tests run in the background
 from pathlib import Path
 from fedbnn.deployment.loopback import Loopback
 with Loopback(Path(sys.argv[1]), []) as trial:
