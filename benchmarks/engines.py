@@ -283,7 +283,7 @@ def sizes_table(results: Mapping[str, Results]) -> list[str]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rounds", type=int, default=5, help="measured rounds")
+    parser.add_argument("--rounds", type=int, default=4, help="measured rounds")
     parser.add_argument("--clients", type=int, default=20, help="clients of all engines but the deployment")
     parser.add_argument("--deployment-nodes", type=int, default=20, help="sites of the deployment on loopback")
     parser.add_argument("--deployment-rounds", type=int, default=3, help="measured rounds of the deployment")
