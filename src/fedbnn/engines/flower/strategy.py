@@ -117,6 +117,11 @@ class FederationStrategy(Strategy):
         if len(accepted) < min(self._quorum, len(self.server.participants(number))):
             self.failures += 1
             self._turns = None
+            if self.failures >= MOST_FAILURES:
+                raise UserError(
+                    f"round {number}: fewer than {self._quorum} good replies {self.failures} times in a row; not "
+                    f"there: {', '.join(self.attendance.missing) or 'nobody'}"
+                )
             self._tell(f"round {number} is held again: {len(accepted)} good replies, {self._quorum} are needed")
         else:
             self.failures = 0
@@ -165,11 +170,6 @@ class FederationStrategy(Strategy):
         watched = WatchedGrid(grid, self.heard)
         while self.left:
             self.start(watched, ArrayRecord(), num_rounds=self.left, timeout=self._timeout)
-            if self.failures >= MOST_FAILURES:
-                raise UserError(
-                    f"round {self.server.round_number + 1}: fewer than {self._quorum} good replies {self.failures} "
-                    f"times in a row; not there: {', '.join(self.attendance.missing) or 'nobody'}"
-                )
 
     def evaluate(self, grid: Grid) -> None:
         """Score the last round again, whose scores were lost with the server's process."""
