@@ -34,7 +34,14 @@ def timeless(value: Any) -> Any:
 
 def test_ctrl_c_stops_cleanly_and_resume_goes_on_with_the_same_bits(tmp_path: Path) -> None:
     stopped, straight = tmp_path / "stopped", tmp_path / "straight"
-    process = subprocess.Popen(command(stopped), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    process = subprocess.Popen(
+        command(stopped),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        # Tests that run in the background may have been told to ignore it; a terminal's programs have not.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # noqa: PLW1509 - no threads here
+    )
     deadline = time.monotonic() + 120
     while not (stopped / "checkpoint" / "round-00001").exists():
         assert process.poll() is None, process.communicate()
