@@ -37,7 +37,7 @@ bench: setup
 	$(BIN)/python -m pip install --quiet --no-deps bayesian-torch==0.5.0  # the step needs none of its dependencies
 	$(BIN)/python benchmarks/bnn_step.py --json benchmarks/results/bnn_step.json
 	$(BIN)/python benchmarks/workers.py --json benchmarks/results/workers.json
-	$(BIN)/python benchmarks/engines.py --deployment-nodes 6 --json benchmarks/results/engines.json
+	$(BIN)/python benchmarks/engines.py --json benchmarks/results/engines.json
 	$(BIN)/python -m benchmarks.methods --json benchmarks/results/methods.json
 
 experiments: setup
