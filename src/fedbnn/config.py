@@ -7,12 +7,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal, get_args, get_origin
 
-from pydantic import ConfigDict, Field, TypeAdapter, create_model, field_validator
+from pydantic import ConfigDict, Field, TypeAdapter, create_model
 from pydantic.fields import FieldInfo
 
 from fedbnn import settings
 from fedbnn.data import DataSettings, PartitionSettings
-from fedbnn.devices import ALLOWED, is_device_name
+from fedbnn.devices import ALLOWED, DeviceName
 from fedbnn.errors import UserError
 from fedbnn.method import Method
 from fedbnn.methods import METHODS
@@ -57,18 +57,11 @@ class EngineSettings:
         default=0, ge=0, description="worker processes; 0 means one per core, and one if device is not the CPU"
     )
     debug: bool = Field(default=False, description="run all clients in this process, one after the other")
-    device: str = Field(
+    device: DeviceName = Field(
         default="cpu",
         description=f"where clients compute: {ALLOWED}; auto is a GPU if there is one. Another device draws other "
         "random numbers and rounds differently: results differ as those of another seed do",
     )
-
-    @field_validator("device")
-    @classmethod
-    def _known(cls, name: str) -> str:
-        if not is_device_name(name):
-            raise ValueError(f"must be {ALLOWED}")
-        return name
 
 
 Methods = create_model(

@@ -1,8 +1,10 @@
 """Devices by name: which exist here, and what is said of one that does not."""
 
 import re
+from typing import Annotated
 
 import torch
+from pydantic import AfterValidator
 
 from fedbnn.errors import UserError
 
@@ -11,9 +13,19 @@ ALLOWED = "auto, cpu, cuda, cuda:N (the N-th CUDA device, from 0) or mps"
 _NAMES = re.compile(r"auto|cpu|mps|cuda(:\d+)?")
 
 
+def checked_name(name: str) -> str:
+    """The name itself, as settings take it; a ValueError if no machine has such a device."""
+    if not is_device_name(name):
+        raise ValueError(f"must be {ALLOWED}")
+    return name
+
+
 def is_device_name(name: str) -> bool:
     """Whether it could be a device, of this machine or another."""
     return _NAMES.fullmatch(name) is not None
+
+
+DeviceName = Annotated[str, AfterValidator(checked_name)]
 
 
 def find_device(name: str, field: str = "engine.device") -> torch.device:

@@ -107,13 +107,12 @@ def run(
     """
     if engine is None:
         find_device(config.engine.device)  # one that is not here is told before any work
-        if config.engine.kind == "flower-sim":
-            _flower()
+    simulated = _flower() if engine is None and config.engine.kind == "flower-sim" else None
     prepared = Prepared.of(config, [config.method])
     folder = RunFolder.open(out, config.to_json(), prepared.manifest, resume=resume)
     with folder.locked():
-        if engine is None and config.engine.kind == "flower-sim":
-            result = _run(config, prepared, folder, _flower(), config.method, observer or Observer())
+        if simulated:
+            result = _run(config, prepared, folder, simulated, config.method, observer or Observer())
         else:
             with nullcontext(engine) if engine else closing(make_engine(config.engine)) as used:
                 result = _run(config, prepared, folder, _local(used), config.method, observer or Observer())

@@ -57,14 +57,17 @@ class Journal:
         """Whether clients are scored after this round."""
         return number % self.config.evaluation.every == 0 or number == self.config.rounds
 
-    def keep(self, record: Round, save: Callable[[Path], None]) -> None:
-        """Write down a round that is finished; `save` puts the states after it into a folder."""
+    def keep(self, record: Round, save: Callable[[Path], None], every: int | None = None) -> None:
+        """Write down a round that is finished; `save` puts the states after it into a folder.
+
+        That is done every so many rounds, as the configuration says unless it is given.
+        """
         self._seconds += record.seconds
         self.folder.append(metric_lines(record, [site.client.name for site in self.sites]))
         last = record.number == self.config.rounds
         if last:
             self.final = record.scores
-        if record.number % self.config.checkpoint_every == 0 or last:
+        if record.number % (every or self.config.checkpoint_every) == 0 or last:
             self.folder.save_checkpoint(record.number, self._seconds, save)
         for client, turn in record.turns.items():
             if turn.rejected:

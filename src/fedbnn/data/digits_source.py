@@ -10,6 +10,7 @@ from fedbnn.data.stored import Array, Half, Stored
 
 TEST = 450
 SPLIT_SEED = 0
+_FOUND = find_spec("sklearn")  # looks for it without loading it
 
 
 class Digits(Stored):
@@ -17,13 +18,7 @@ class Digits(Stored):
 
     said = "data set 'digits'"
     halves = ("train", "test")
-
-    @property
-    def place(self) -> Path:  # type: ignore[override]
-        spec = find_spec("sklearn")
-        assert spec is not None
-        assert spec.origin is not None
-        return Path(spec.origin).parent
+    place = Path((_FOUND.origin if _FOUND else None) or "sklearn").parent
 
     def read(self, *halves: Half) -> dict[Half, tuple[Array, Array]]:
         from sklearn.datasets import load_digits  # noqa: PLC0415 - a second, which only who reads digits shall wait

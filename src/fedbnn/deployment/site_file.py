@@ -8,7 +8,7 @@ from pydantic import Field, field_validator, model_validator
 
 from fedbnn import settings
 from fedbnn.deployment.terms import Terms
-from fedbnn.devices import ALLOWED, is_device_name
+from fedbnn.devices import ALLOWED, DeviceName
 from fedbnn.models import ModelSettings
 from fedbnn.privacy import Budget
 
@@ -73,7 +73,7 @@ class SiteSettings:
         default=Path("state"),
         description="folder of the site's models and ledgers, to be kept as long as its records are",
     )
-    device: str = Field(default="cpu", description=f"where the site computes: {ALLOWED}")
+    device: DeviceName = Field(default="cpu", description=f"where the site computes: {ALLOWED}")
     share_metrics: Literal["auto", "yes", "no"] = Field(
         default="auto",
         description="whether scores and diagnostics may leave; they tell of the records, whatever the mechanism: auto "
@@ -83,13 +83,6 @@ class SiteSettings:
     privacy: CapSettings | None = Field(
         default=None, description="the site's cap; without it, what the terms say is the cap"
     )
-
-    @field_validator("device")
-    @classmethod
-    def _known(cls, name: str) -> str:
-        if not is_device_name(name):
-            raise ValueError(f"must be {ALLOWED}")
-        return name
 
     @field_validator("model")
     @classmethod

@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from fedbnn.errors import UserError
+from fedbnn.files import secure
 
 LINES = "ledger.jsonl"
 HEAD = "head.json"
@@ -74,7 +75,7 @@ class Chain:
         chain = cls(folder, rows, len(data), hashes[-1])
         if repair and len(rows) > counted:
             with telling(folder / LINES):
-                _sync(folder / LINES)  # the process may have died before
+                secure(folder / LINES)  # the process may have died before
             chain._write_head()
         return chain
 
@@ -151,7 +152,7 @@ def write_durably(path: Path, data: bytes) -> None:
         finally:
             os.close(file)
         os.replace(temporary, path)  # noqa: PTH105 (every step is a call of os, as in the other functions)
-        _sync(path.parent)
+        secure(path.parent)
 
 
 def make_folder(path: Path) -> None:
@@ -160,22 +161,14 @@ def make_folder(path: Path) -> None:
         for folder in [*reversed(path.parents), path]:
             if not folder.exists():
                 folder.mkdir(exist_ok=True)
-                _sync(folder.parent)
+                secure(folder.parent)
         if not path.is_dir():
             raise UserError(f"{path} is not a folder")
 
 
 def sync_folder(path: Path) -> None:
     with telling(path):
-        _sync(path)
-
-
-def _sync(path: Path) -> None:
-    file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        os.fsync(file)
-    finally:
-        os.close(file)
+        secure(path)
 
 
 def _write(file: int, data: bytes) -> None:

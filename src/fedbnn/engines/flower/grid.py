@@ -3,7 +3,7 @@
 import time
 from collections.abc import Callable, Iterable
 
-from flwr.app import Error, Message
+from flwr.app import Error, Message, RecordDict
 from flwr.proto.node_pb2 import NodeInfo
 from flwr.serverapp import Grid
 from flwr.supercore.run import Run
@@ -26,8 +26,10 @@ class WatchedGrid(Grid):
     def run(self) -> Run:
         return self._grid.run
 
-    def create_message(self, *args: object, **kwargs: object) -> Message:
-        return self._grid.create_message(*args, **kwargs)  # type: ignore[arg-type]
+    def create_message(
+        self, content: RecordDict, message_type: str, dst_node_id: int, group_id: str, ttl: float | None = None
+    ) -> Message:
+        return self._grid.create_message(content, message_type, dst_node_id, group_id, ttl)
 
     def get_node_ids(self) -> Iterable[int]:
         return self._grid.get_node_ids()

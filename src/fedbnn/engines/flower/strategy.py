@@ -229,7 +229,9 @@ def _numbers(facts: object) -> dict[str, float]:
 
 
 def _evaluations(found: object) -> dict[str, Evaluation]:
+    if not isinstance(found, dict):
+        raise BadMessage("they are not scores by variant")
     try:
-        return {variant: Evaluation.from_dict(one) for variant, one in found.items()}  # type: ignore[attr-defined]
+        return {variant: Evaluation.from_dict(one) for variant, one in found.items()}
     except (AttributeError, KeyError, TypeError, ValueError, OverflowError) as error:
         raise BadMessage(f"they cannot be read: {error}") from error
