@@ -23,7 +23,6 @@ from fedbnn.message import Message
 from fedbnn.methods.exchange import Exchange
 from fedbnn.privacy import (
     accountant,
-    chain,
     discrete,
     door,
     head,
@@ -128,7 +127,6 @@ def configured(mechanism, method="fedmd", **privacy):
 def quick(monkeypatch):
     """Thousands of trials in seconds: no waiting for the disk, and pure functions are not worked out again."""
     monkeypatch.setattr(os, "fsync", lambda file: None)
-    monkeypatch.setattr(chain, "_sync", lambda path: None)
     if os.access("/dev/shm", os.W_OK):  # files in memory, on most systems
         monkeypatch.setattr(tempfile, "tempdir", "/dev/shm")
     for name in ("gaussian_mu", "gaussian_epsilon"):
