@@ -6,6 +6,8 @@ from fedbnn.config import Config, load_config
 from fedbnn.errors import UserError
 from fedbnn.reproduce import cells, driver
 from fedbnn.reproduce.cells import expand, identity
+from fedbnn.reproduce.plan import load
+from tests.reproduce.conftest import PLAN, write_plan
 
 
 def test_equal_configurations_of_different_studies_are_one_run(plan, tmp_path):
@@ -21,6 +23,13 @@ def test_equal_configurations_of_different_studies_are_one_run(plan, tmp_path):
     assert "fedbnn on digits small (figure2a at 0.5), seed 0" in titles
     # 3 rows x (2 + 1 seeds), and in the figure only the mixed federation is new
     assert len(folders) == 10
+
+
+def test_a_row_can_have_one_seed_where_others_have_more(tmp_path):
+    plan = load(write_plan(tmp_path / "tiny", PLAN.replace("columns = [{", 'one_seed = ["private"]\ncolumns = [{', 1)))
+    seeds = {(e.row, e.column.size): [c.config.seed for c in e.cells] for e in expand(plan, "table1", tmp_path)}
+    assert seeds["private", "small"] == seeds["private", "medium"] == seeds["fedbnn", "medium"] == [0]
+    assert seeds["fedavg", "small"] == seeds["fedbnn", "small"] == [0, 1]
 
 
 @pytest.mark.parametrize(

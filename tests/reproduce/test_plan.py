@@ -93,6 +93,7 @@ def test_the_wheel_holds_every_scale():
         ('method = "fedavg"', 'method = "fedavgg"', ["rows.fedavg.method = 'fedavgg'", "did you mean 'fedavg'"]),
         ('"Ours (Homo)"', '"Ours"', ["rows.fedbnn.published = 'Ours'", "Ours (Homo)", "DP-FedAvg"]),
         ('rows = ["fedavg", "fedbnn"]', 'rows = ["fedbn"]', ["studies.cost.rows = 'fedbn'", "did you mean 'fedbnn'"]),
+        ('scores = ["own', 'one_seed = ["local"]\nscores = ["own', ["studies.table1.one_seed = 'local'"]),
         ('panels = [{ row = "fedbnn", data = "digits"', 'panels = [{ row = "fedbnn", data = "digit"', ["'digit'"]),
         ('size = "small", seeds', 'size = "smal", seeds', ["'smal'", "did you mean 'small'", "small, medium"]),
         ('"own_class_accuracy", "ece"]', '"own_accuracy"]', ["studies.table1.scores", "own_class_accuracy"]),

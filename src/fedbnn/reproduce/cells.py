@@ -69,9 +69,11 @@ def expand(plan: Plan, study: str, runs: Path, changes: Sequence[str] = ()) -> l
     for place, row, column, more in _places(plan, study):
         overrides = [*found.set, *column.set, *more, *changes]
         point = "" if place.get("x") is None else f"{study} at {place['x']:g}"
+        seeds = column.seeds or plan.contents.seeds
+        once = isinstance(found, Table) and row in found.one_seed
         cells = [
             replace(cell(plan, runs, column, row, seed, overrides, f"studies.{study}"), place=column.title or point)
-            for seed in column.seeds or plan.contents.seeds
+            for seed in (seeds[:1] if once else seeds)
         ]
         entries.append(Entry(place, row, column, cells))
     return entries

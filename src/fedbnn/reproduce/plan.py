@@ -74,6 +74,7 @@ class Table(Study):
 
     kind: Literal["table"]
     rows: list[str] = Field(min_length=1)
+    one_seed: list[str] = []  # of these rows, those that have the first seed of a column only
     columns: list[Column] = Field(min_length=1)
     scores: list[str] = ["own_class_accuracy"]
     published: bool = False  # whether the paper's Table 1 has these columns
@@ -215,6 +216,8 @@ def _names(plan: Plan) -> Iterable[tuple[str, str, str, list[str]]]:
             if column.size:
                 yield f"{key}.size", column.size, "size", sizes
         yield from ((f"{key}.rows", row, "row", rows) for row in row_names(study))
+        if isinstance(study, Table):
+            yield from ((f"{key}.one_seed", row, "row of this study", study.rows) for row in study.one_seed)
         known = [*SCORES, *DETECTION]
         scores = study.scores if isinstance(study, Table) else [study.score] if isinstance(study, Curve) else []
         yield from ((f"{key}.scores", score, "score", known) for score in scores)
