@@ -15,7 +15,8 @@ import pytest
 
 pytest.importorskip("flwr")
 
-from fedbnn.deployment.loopback import MARK, Loopback, LoopbackFailure
+from fedbnn.deployment.loopback import Loopback, LoopbackFailure
+from fedbnn.deployment.processes import MARK
 from fedbnn.errors import UserError
 
 PYPROJECT = """\

@@ -2,50 +2,39 @@
 
 TLS and node authentication are on, as between real sites; certificates and keys are made on the spot and lie, with the
 logs, in DIR/loopback. A site keeps its key over all trials in DIR: the server knows it by that.
-
-Every process carries a mark in its environment, by which all of them are found and ended whatever happens: Flower
-starts some in sessions of their own, which the end of a process group would not reach.
 """
 
 import fcntl
 import http.client
 import json
-import os
 import re
 import secrets
 import shutil
-import signal
 import socket
 import ssl
-import subprocess
-import sys
-import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import IO, Self
 
 from fedbnn.deployment.certificates import make_authority, make_node_key, make_server_certificate
+from fedbnn.deployment.processes import (
+    POLL_SECONDS,
+    STOP_SECONDS,
+    Process,
+    end_marked,
+    environment,
+    start,
+    undisturbed,
+    until,
+)
 from fedbnn.errors import UserError
 
 HOST = "127.0.0.1"
 CONNECTION = "loopback"
-MARK = "FEDBNN_LOOPBACK"
 START_SECONDS = 180.0  # each process imports Flower first, on a busy machine among others
-STOP_SECONDS = 5.0
-POLL_SECONDS = 0.05
-QUIET = {
-    "FLWR_TELEMETRY_ENABLED": "0",
-    "FLWR_DISABLE_UPDATE_CHECK": "1",
-    "FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION": "1",
-    "PYTHONUNBUFFERED": "1",
-    "NO_COLOR": "1",
-}
-COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 TAKEN_IN = "SuperNode ID:"
 REFUSED = "[code: 2004]"
 STARTED = re.compile(r"Successfully started run (\d+)")
@@ -53,45 +42,6 @@ STARTED = re.compile(r"Successfully started run (\d+)")
 
 class LoopbackFailure(RuntimeError):
     """A process of the trial did not do what it should; the text names its log."""
-
-
-@dataclass(eq=False)
-class Process:
-    """One process of the trial, with all that it starts: those that carry its mark."""
-
-    name: str
-    log: Path
-    mark: str
-    popen: subprocess.Popen[bytes]
-    written: int = field(default=0)
-
-    @property
-    def alive(self) -> bool:
-        return self.popen.poll() is None
-
-    def output(self) -> str:
-        """What it has written since it was started."""
-        with self.log.open("rb") as file:
-            file.seek(self.written)
-            return COLOUR.sub("", file.read().decode("utf-8", "replace"))
-
-    def finish(self) -> int | None:
-        """Its exit code, or None if it had to be killed because it took too long."""
-        with suppress(subprocess.TimeoutExpired):
-            return self.popen.wait(START_SECONDS)
-        self.kill()
-        return None
-
-    def ask_to_stop(self) -> None:
-        if self.alive:
-            self.popen.send_signal(signal.SIGTERM)
-
-    def kill(self) -> None:
-        """End it and all it has started at once, as a power cut would."""
-        with suppress(ProcessLookupError, PermissionError):
-            os.killpg(self.popen.pid, signal.SIGKILL)
-        self.popen.wait()
-        _until(lambda: not _end(self.mark), STOP_SECONDS)
 
 
 class Submission:
@@ -153,7 +103,7 @@ class Loopback:
         self.logs = self.place / "logs"
         self.nodes = tuple(nodes)
         self._mark = secrets.token_hex(16)
-        self._env = _environment(env or {})
+        self._env = environment(env or {})
         self._link: Process | None = None
         self._running: dict[str, Process] = {}
         self._runs: list[Process] = []
@@ -191,7 +141,7 @@ class Loopback:
         self._wait_for(process, self._healthy, "answer")
         if first:
             for one in [self._register(name) for name in self.nodes]:
-                if one.finish() != 0:
+                if one.finish(START_SECONDS) != 0:
                     raise LoopbackFailure(f"{one.name}: the link did not take the key; see {one.log}")
 
     def start_node(self, name: str, *, unregistered: bool = False) -> None:
@@ -241,13 +191,13 @@ class Loopback:
     def close(self) -> None:
         """End everything: nodes may say goodbye for a few seconds, then all that is left is killed."""
         processes = [*self._runs, *self._running.values(), *([self._link] if self._link else [])]
-        with _undisturbed():
+        with undisturbed():
             for process in processes:
                 process.ask_to_stop()
-            _until(lambda: not any(process.alive for process in processes), STOP_SECONDS)
+            until(lambda: not any(process.alive for process in processes), STOP_SECONDS)
             for process in processes:
                 process.kill()
-            _until(lambda: not _end(self._mark), STOP_SECONDS)
+            until(lambda: not end_marked(self._mark), STOP_SECONDS)
         self._runs.clear()
         self._running.clear()
         self._link = None
@@ -266,7 +216,7 @@ class Loopback:
         lock.seek(0)
         earlier = lock.read().strip()
         if re.fullmatch("[0-9a-f]{32}", earlier):
-            _until(lambda: not _end(earlier), STOP_SECONDS)
+            until(lambda: not end_marked(earlier), STOP_SECONDS)
         lock.truncate(0)
         lock.write(self._mark)
         lock.flush()
@@ -314,7 +264,7 @@ class Loopback:
         deadline = time.monotonic() + START_SECONDS
         while True:
             process = self._running[name]
-            _until(partial(_settled, process), deadline - time.monotonic())
+            until(partial(_settled, process), deadline - time.monotonic())
             if TAKEN_IN in process.output():
                 return
             if process.alive or REFUSED not in process.output() or time.monotonic() > deadline:
@@ -328,7 +278,7 @@ class Loopback:
 
     def _status(self, run: str) -> str:
         asked = self._start("list", ["flwr", "list", CONNECTION, "--run-id", run, "--format", "json"])
-        asked.finish()
+        asked.finish(START_SECONDS)
         try:
             return str(json.loads(asked.output())["runs"][0]["status"])
         except (ValueError, LookupError, TypeError):
@@ -342,22 +292,7 @@ class Loopback:
             f"address = {json.dumps(self.address)}\nroot-certificates = {json.dumps(str(self.place / 'ca.pem'))}\n",
             encoding="utf-8",
         )
-        log = self.logs / f"{name}.log"
-        program = shutil.which(command[0], path=self._env["PATH"])
-        if program is None:
-            raise UserError(f"{command[0]} is not here; `fedbnn flower` needs pip install 'fedbnn[flower]'")
-        mark = f"{self._mark}-{secrets.token_hex(4)}"
-        with log.open("ab") as file:
-            popen = subprocess.Popen(  # noqa: S603 - the command is ours
-                [program, *command[1:]],
-                stdin=subprocess.DEVNULL,
-                stdout=file,
-                stderr=subprocess.STDOUT,
-                cwd=home,
-                env={**self._env, "FLWR_HOME": str(home), MARK: mark},
-                start_new_session=True,
-            )
-            return Process(name, log, mark, popen, file.tell())
+        return start(name, command, home, self.logs / f"{name}.log", self._mark, self._env)
 
     def _healthy(self) -> bool:
         host, port = self.address.split(":")
@@ -372,7 +307,7 @@ class Loopback:
             connection.close()
 
     def _wait_for(self, process: Process, condition: Callable[[], bool], what: str) -> None:
-        _until(lambda: condition() or not process.alive, START_SECONDS)
+        until(lambda: condition() or not process.alive, START_SECONDS)
         if not condition():
             words = "ended before it could" if not process.alive else f"did not within {START_SECONDS:.0f} s"
             raise LoopbackFailure(f"{process.name} {words} {what}; see {process.log}")
@@ -382,51 +317,7 @@ def _settled(node: Process) -> bool:
     return TAKEN_IN in node.output() or not node.alive
 
 
-def _environment(more: Mapping[str, str]) -> dict[str, str]:
-    """Ours, with the programs of this Python first: Flower starts others of its programs by name."""
-    programs = str(Path(sys.executable).parent)
-    return {**os.environ, **QUIET, "PATH": f"{programs}{os.pathsep}{os.environ.get('PATH', '')}", **more}
-
-
-@contextmanager
-def _undisturbed() -> Iterator[None]:
-    """A second Ctrl-C shall not leave half of the processes running."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, before)
-
-
 def _free_port() -> int:
     with socket.socket() as probe:
         probe.bind((HOST, 0))
         return int(probe.getsockname()[1])
-
-
-def _until(condition: Callable[[], bool], seconds: float) -> bool:
-    """Whether the condition came true in this time."""
-    deadline = time.monotonic() + seconds
-    while not condition():
-        if time.monotonic() > deadline:
-            return False
-        time.sleep(POLL_SECONDS)
-    return True
-
-
-def _end(mark: str) -> list[int]:
-    """Kill every process that carries this mark; those that were found.
-
-    Where there is no /proc, Flower's own watch ends them: each looks every 0.2 s whether the one that started it lives.
-    """
-    wanted = f"{MARK}={mark}".encode()
-    found = []
-    for place in Path("/proc").glob("[0-9]*"):
-        with suppress(OSError):
-            if any(entry.startswith(wanted) for entry in (place / "environ").read_bytes().split(b"\0")):
-                found.append(int(place.name))
-                os.kill(int(place.name), signal.SIGKILL)
-    return found
