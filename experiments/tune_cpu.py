@@ -4,11 +4,13 @@
 
 One federation that the tables do not contain (CIFAR-10, small, seed 10), scored on 1000 validation records, by the best
 own-class accuracy of a method's models. Writes results/tune_cpu.json and .md; what was tried is not tried again.
+A name that ends in _features is the method on public features instead of images, with a small mlp.
 FedBNN's other settings were found by hand on the same federation. Local, FedMD and FedDF learn at the rate found for
 others of their kind.
 """
 
 import json
+import re
 import sys
 from contextlib import closing
 from pathlib import Path
@@ -17,6 +19,7 @@ from typing import Any
 from rich.console import Console
 
 from fedbnn import WorkerPool, load_config, run
+from fedbnn.config import toml_value
 from fedbnn.progress import TerminalProgress
 
 HERE = Path(__file__).resolve().parent
@@ -54,23 +57,45 @@ CANDIDATES: dict[str, list[dict[str, Any]]] = {
         {"learning_rate": 0.001, "kl_weight": 0.01},
         {"learning_rate": 0.002, "kl_weight": 0.1},
     ],
+    "local_features": [{"hidden": [], "learning_rate": rate} for rate in (0.00025, 0.0005, 0.001, 0.002, 0.004, 0.016)]
+    + [{"hidden": [128], "learning_rate": rate} for rate in (0.001, 0.004)],
+    "fedavg_features": [{"hidden": [], "learning_rate": rate} for rate in (0.00025, 0.0005, 0.001, 0.002, 0.004, 0.016)]
+    + [{"hidden": [128], "learning_rate": rate} for rate in (0.001, 0.004)],
+    "fedbnn_features": [
+        {"hidden": [], "companion": False, "teacher": "network"},
+        {"hidden": [128], "companion": False, "teacher": "network"},
+        {"hidden": [128], "companion": False, "teacher": "network", "kl_weight": 0.1},
+        {"hidden": [128], "companion": False, "teacher": "network", "sharpen": 1.5},
+        {"hidden": [128], "companion": False, "teacher": "network", "focus": 0.7},
+        {"hidden": [64], "companion": False, "teacher": "network"},
+    ],
+    "pfedgp_features": [
+        {"hidden": [128], "learning_rate": 0.05, "inner_steps": 5, "lengthscale": 1.0},
+        {"hidden": [128], "learning_rate": 0.2, "inner_steps": 10, "lengthscale": 0.6},
+    ],
 }
+FEATURES = "_features"
 
 
-def tried(method: str, number: int, candidate: dict[str, Any], engine: WorkerPool) -> dict[str, Any]:
+def tried(row: str, candidate: dict[str, Any], engine: WorkerPool) -> dict[str, Any]:
     """The scores of one candidate, from its run folder if it has been run."""
-    changes = [f"methods.{method}.{name}={value}" for name, value in candidate.items()]
+    method = row.removesuffix(FEATURES)
+    changes = [f"methods.{method}.{name}={toml_value(value)}" for name, value in candidate.items() if name != "hidden"]
     changes += [f"method={method}", f"seed={SEED}", 'evaluation.split="validation"']
     if method in ("fedbnn", "fedmd"):
         changes.append("rounds=3")
+    if row.endswith(FEATURES):
+        changes += ["data.inputs=features", "training.augment=none"]
+        changes.append(f'models=[{{name="mlp",options={{hidden={candidate["hidden"]}}}}}]')
     config = load_config(HERE / "cpu" / "cifar10.toml", changes)
+    folder = re.sub("[^a-z0-9.]+", "-", f"{row}-{candidate}").strip("-")
     with TerminalProgress(Console(stderr=True)) as progress:
-        found = run(config, RUNS / f"{method}-{number}", resume=True, observer=progress, engine=engine)
+        found = run(config, RUNS / folder, resume=True, observer=progress, engine=engine)
     scores = {
         variant: {name: round(of[name], 4) for name in ("own_class_accuracy", "all_class_accuracy", "nll", "ece")}
         for variant, of in found["variants"].items()
     }
-    return {"method": method, "settings": candidate, "scores": scores, "best": best(scores)}
+    return {"method": row, "settings": candidate, "scores": scores, "best": best(scores)}
 
 
 def best(scores: dict[str, dict[str, float]]) -> float:
@@ -96,10 +121,10 @@ def main() -> None:
     found = [] if not results.exists() else json.loads(results.read_text())
     with closing(WorkerPool(2)) as engine:
         for method in names:
-            for number, candidate in enumerate(CANDIDATES[method]):
+            for candidate in CANDIDATES[method]:
                 if any(one["method"] == method and one["settings"] == candidate for one in found):
                     continue
-                found.append(tried(method, number, candidate, engine))
+                found.append(tried(method, candidate, engine))
                 results.write_text(json.dumps(found, indent=1) + "\n")
                 results.with_suffix(".md").write_text(markdown(found))
 

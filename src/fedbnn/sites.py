@@ -40,11 +40,11 @@ def make_sites(
     """
     settings = tuple(ModelSettings(m) if isinstance(m, str) else m for m in models)
     training = training or TrainingSettings()
-    check_augmentation(training, data.dataset.input_shape)
+    check_augmentation(training, data.input_shape)
     alignment = channels_last(torch.from_numpy(data.alignment()))
     x, y, _ = data.evaluation(split)
     evaluation = Records(channels_last(torch.from_numpy(x)), torch.from_numpy(y))
-    nobodys = None if foreign is None else channels_last(torch.from_numpy(data.normalised(foreign)))
+    nobodys = None if foreign is None else channels_last(torch.from_numpy(data.seen(foreign)))
     multiplicity = data.multiplicity
     measured: list[tuple[ModelSettings, int, int]] = []
     sites = []
@@ -69,7 +69,7 @@ def make_sites(
             fingerprint=data.fingerprint(index) if privacy is not None and privacy.on else "",
         )
         if all(model != known for known, _, _ in measured):
-            operations = probe(client.network, data.dataset.input_shape, data.dataset.classes, model.name)
+            operations = probe(client.network, data.input_shape, data.dataset.classes, model.name)
             measured.append((model, client.network.size, operations))
         size, operations = next((n, ops) for known, n, ops in measured if known == model)
         sites.append(Site(client, evaluation, own, size, operations, nobodys))

@@ -18,7 +18,7 @@ def test_every_party_scales_inputs_as_the_dealt_data_does(tmp_path):
     alignment = read_alignment(tmp_path / "alignment.npz", TERMS)
     assert np.array_equal(alignment.normalised(alignment.raw), DATA.alignment())
     x = DATA.dataset.x_test
-    assert np.array_equal(alignment.normalised(x), DATA.normalised(x))
+    assert np.array_equal(alignment.normalised(x), DATA.seen(x))
 
 
 def test_the_layout_of_the_array_in_the_file_does_not_matter(tmp_path):

@@ -43,7 +43,7 @@ def test_predictions_are_those_of_the_local_engine(finished, variant):
     folder, federation = finished
     for client in range(3):
         found = predict(state_of(folder, client), folder / "x.npz", variant=variant)
-        x = channels_last(torch.from_numpy(dealt(CONFIG).normalised(RAW)))
+        x = channels_last(torch.from_numpy(dealt(CONFIG).seen(RAW)))
         expected = federation.predict(client, x, variant)
         assert torch.equal(found.prediction.probs, expected.probs)
         assert torch.equal(found.prediction.aleatoric, expected.aleatoric)

@@ -111,6 +111,16 @@ def test_the_same_set_is_worked_out_once_and_another_one_anew(monkeypatch):
     assert all(torch.equal(one, other) for one, other in zip(again.moments, first.moments, strict=True))
 
 
+def test_a_few_alignment_sets_in_turn_are_worked_out_once_each():
+    few = [TABLE + shift for shift in range(4)]
+    first = [public(table, "auto", 9) for table in few]
+    assert all(public(table, "auto", 9) is one for table, one in zip(few, first, strict=True))
+    public(TABLE - 1, "auto", 9)
+    assert len(module._known) == 4
+    assert public(few[0], "auto", 9) is not first[0]
+    assert public(few[3], "auto", 9) is first[3]
+
+
 def test_the_number_of_threads_does_not_change_a_bit():
     """Heads depend on it, and a head is part of a question: with other bits, a new one would be charged."""
     table = torch.randn(700, 20, generator=torch.Generator().manual_seed(0))

@@ -13,6 +13,7 @@ from fedbnn.data.normalisation import fit_normalisation
 from fedbnn.data.other_inputs import alignment_inputs
 from fedbnn.data.partition import Indices, PartitionSettings
 from fedbnn.data.sources import DataSettings
+from fedbnn.data.view import PublicView
 from fedbnn.errors import UserError
 
 Split = Literal["test", "validation"]
@@ -20,7 +21,9 @@ Split = Literal["test", "validation"]
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class FederatedData:
-    """Who holds which training records. All inputs are handed out normalised: (x - mean) / std.
+    """Who holds which training records. All inputs are handed out as models see them.
+
+    That is normalised, (x - mean) / std, and with `data.inputs = "features"` as public features of this.
 
     Attributes:
         dataset: the records, as they were loaded.
@@ -33,6 +36,7 @@ class FederatedData:
         natural: whether a client is a group of the data, which decides what its own test records are.
         other_alignment: the alignment set where it comes from another data set, as loaded; then no rows are public.
         alignment_source: the name of that data set.
+        view: the public features that models see instead of inputs, if they do.
 
     """
 
@@ -46,6 +50,12 @@ class FederatedData:
     natural: bool = False
     other_alignment: Floats | None = None
     alignment_source: str = ""
+    view: PublicView | None = None
+
+    @property
+    def input_shape(self) -> tuple[int, ...]:
+        """Of one record as models see it."""
+        return self.dataset.input_shape if self.view is None else self.view.shape
 
     @property
     def n_clients(self) -> int:
@@ -58,20 +68,20 @@ class FederatedData:
     def client_arrays(self, i: int) -> tuple[Floats, Labels]:
         """Client i's training records."""
         rows = self.client_indices[i]
-        return self.normalised(self.dataset.x_train[rows]), self.dataset.y_train[rows]
+        return self.seen(self.dataset.x_train[rows]), self.dataset.y_train[rows]
 
     def alignment(self) -> Floats:
         """The public inputs on which clients compare their outputs."""
         if self.other_alignment is not None:
-            return self.normalised(self.other_alignment)
-        return self.normalised(self.dataset.x_train[self.alignment_indices])
+            return self.seen(self.other_alignment)
+        return self.seen(self.dataset.x_train[self.alignment_indices])
 
     def evaluation(self, split: Split) -> tuple[Floats, Labels, Names | None]:
         """The records to score, their labels and their natural clients where the data has any."""
         y, groups = self._labels_and_groups(split)
         data = self.dataset
         x = data.x_test if split == "test" else data.x_train[self.validation_indices]
-        return self.normalised(x), y.copy(), groups
+        return self.seen(x), y.copy(), groups
 
     def own_classes(self, i: int) -> Labels:
         """The classes among client i's training labels, sorted."""
@@ -135,9 +145,10 @@ class FederatedData:
             raise UserError("data.validation = 0: there are no validation records to evaluate on; raise it")
         return data.y_train[rows], None if data.group_train is None else data.group_train[rows]
 
-    def normalised(self, x: Floats) -> Floats:
-        """Inputs scaled as all others are."""
-        return (x - self.mean) / self.std
+    def seen(self, x: Floats) -> Floats:
+        """Inputs, as loaded, in the form in which models see all others."""
+        scaled: Floats = (x - self.mean) / self.std
+        return scaled if self.view is None else self.view(scaled)
 
 
 def federate(dataset: Dataset, data: DataSettings, partition: PartitionSettings, seed: int) -> FederatedData:
@@ -182,7 +193,8 @@ def federate(dataset: Dataset, data: DataSettings, partition: PartitionSettings,
         parts, names = _deal(dataset, np.concatenate([reserved, rest]), partition, rng)
 
     alignment = np.sort(alignment)
-    mean, std = fit_normalisation(dataset.x_train[alignment] if other is None else other)
+    aligned = dataset.x_train[alignment] if other is None else other
+    mean, std = fit_normalisation(aligned)
     federated = FederatedData(
         dataset=dataset,
         client_names=names,
@@ -194,6 +206,7 @@ def federate(dataset: Dataset, data: DataSettings, partition: PartitionSettings,
         natural=partition.kind == "natural",
         other_alignment=other,
         alignment_source=data.alignment_source,
+        view=PublicView.of((aligned - mean) / std) if data.inputs == "features" else None,
     )
     if data.test_records == len(dataset.y_test):
         _check_represented(federated)

@@ -1,6 +1,7 @@
 """Where a data set comes from: the settings, and one function that reads what they name."""
 
 import dataclasses
+from typing import Literal
 
 from pydantic import Field
 
@@ -57,6 +58,11 @@ class DataSettings:
         default="",
         description="Draw the alignment set from the inputs of another data set instead: its name or an .npz file; "
         "all training records are then the clients'.",
+    )
+    inputs: Literal["raw", "features"] = Field(
+        default="raw",
+        description="What models see: raw records, or public features of them, fitted on the alignment set (wavelet "
+        "scattering of images, random Fourier features of tables), on which a small mlp goes far with few records.",
     )
     validation: int = Field(
         default=0,

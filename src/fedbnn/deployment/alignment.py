@@ -25,7 +25,7 @@ class Alignment:
     raw: Floats
 
     def normalised(self, x: Floats) -> Floats:
-        """(x - mean) / std, as `FederatedData.normalised`."""
+        """(x - mean) / std, as `FederatedData.seen` for raw inputs."""
         mean, std = self._scaling
         return (x - mean) / std
 

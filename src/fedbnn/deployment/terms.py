@@ -79,6 +79,10 @@ class Terms:
     def of(cls, config: Config, data: FederatedData, run: str) -> "Terms":
         """The terms of a configuration whose data is dealt: site k is client k."""
         method = config.chosen()
+        if data.view is not None:
+            raise UserError(
+                'data.inputs = "features" is known to the local engine only: sites on Flower use raw records'
+            )
         raw = alignment_of(data)
         source = f"{data.alignment_source or data.dataset.name}: {len(raw)} inputs"
         if not data.alignment_source:

@@ -28,8 +28,8 @@ CONSENSUS_WEIGHT = 3.0  # of the consensus against the client's own records
 def taught(client: Client) -> Tensor:
     """Class probabilities on the alignment set, zero for classes that the client does not hold."""
     found, own = _public(client), one_hot(client.train.y.cpu(), client.classes).double()
-    features = _scaled(found, found.features(client.train.x.cpu()))
-    return _probabilities(features, own, _scaled(found, found.phi)).to(client.device)
+    features = found.scaled(client.train.x.cpu()).double()
+    return _probabilities(features, own, (found.phi / found.spread).double()).to(client.device)
 
 
 def companion(client: Client, heard: Tensor | None, x: Tensor) -> Prediction:
@@ -38,11 +38,11 @@ def companion(client: Client, heard: Tensor | None, x: Tensor) -> Prediction:
     Rows of targets need not be normalised: their sum is the point's weight.
     """
     found, target = _public(client), one_hot(client.train.y.cpu(), client.classes).double()
-    features = _scaled(found, found.features(client.train.x.cpu()))
+    features = found.scaled(client.train.x.cpu()).double()
     if heard is not None:
-        features = torch.cat([features, _scaled(found, found.phi)])
+        features = torch.cat([features, (found.phi / found.spread).double()])
         target = torch.cat([target, heard.cpu().double() * (CONSENSUS_WEIGHT * len(target) / len(heard))])
-    probs = _probabilities(features, target, _scaled(found, found.features(x.cpu()))).to(x.device)
+    probs = _probabilities(features, target, found.scaled(x.cpu()).double()).to(x.device)
     return Prediction.of(probs, entropy(probs))
 
 
@@ -90,10 +90,6 @@ def fit_softmax(features: Tensor, target: Tensor) -> Tensor:
 
 def _logits(features: Tensor, weights: Tensor) -> Tensor:
     return torch.addmm(weights[-1], features, weights[:-1])
-
-
-def _scaled(found: Public, features: Tensor) -> Tensor:
-    return (features / found.phi.std(0, correction=0).mean().clamp_min(1e-12)).double()
 
 
 def _public(client: Client) -> Public:

@@ -35,6 +35,14 @@ class Public:
             _seen[key] = self.map(x)
         return _seen[key]
 
+    def scaled(self, x: Tensor) -> Tensor:
+        """Features of records, divided by the mean of their standard deviations on the alignment set."""
+        return self.features(x) / self.spread
+
+    @property
+    def spread(self) -> Tensor:
+        return self.phi.std(0, correction=0).mean().clamp_min(1e-12)
+
     def outputs(self, head: Tensor) -> Tensor:
         """A head's class probabilities on the alignment set."""
         return (self.phi @ head).softmax(1)
@@ -53,17 +61,19 @@ def digest_of(*parts: Tensor | str | int | float) -> str:
 
 
 def public(alignment: Tensor, kind: Kind, dimensions: int) -> Public:
-    """Worked out once for an alignment set in a process."""
+    """Worked out once for an alignment set in a process that serves few of them in turn."""
     digest = digest_of(alignment, kind, dimensions)
     if digest not in _known:
-        _known.clear()  # one at a time is in use
+        while len(_known) >= _MOST_KNOWN:
+            del _known[next(iter(_known))]
         _known[digest] = _work_out(alignment, kind, dimensions, digest)
     return _known[digest]
 
 
 _known: dict[str, Public] = {}
 _seen: dict[tuple[str, str], Tensor] = {}
-_MOST_SEEN = 64
+_MOST_KNOWN = 4
+_MOST_SEEN = 128
 
 
 def _work_out(alignment: Tensor, kind: Kind, dimensions: int, digest: str) -> Public:
