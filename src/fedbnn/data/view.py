@@ -12,10 +12,8 @@ import torch
 
 from fedbnn.data.dataset import Floats
 from fedbnn.errors import UserError
-from fedbnn.privacy.public import Public, public
+from fedbnn.privacy.public import DIMENSIONS, Public, public
 from fedbnn.randomness import Stream, repeatable
-
-DIMENSIONS = 200
 
 
 @dataclass(frozen=True, eq=False)

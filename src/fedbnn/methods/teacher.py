@@ -17,10 +17,9 @@ from torch.nn.functional import one_hot
 
 from fedbnn.bayes import Prediction, entropy
 from fedbnn.method import Client
-from fedbnn.privacy.public import Public, public
+from fedbnn.privacy.public import DIMENSIONS, Public, public
 from fedbnn.randomness import Stream, repeatable
 
-DIMENSIONS = 200
 STRENGTH = 1.0  # of the penalty |W|^2 / 2, not on the bias, with features scaled to a mean deviation of one
 CONSENSUS_WEIGHT = 3.0  # of the consensus against the client's own records
 

@@ -10,6 +10,8 @@ from fedbnn.errors import UserError
 from fedbnn.privacy.features import FeatureMap, Kind, fit_features
 from fedbnn.randomness import Stream, repeatable
 
+DIMENSIONS = 200  # for models that learn without noise; noise wants fewer, which `privacy.dimensions` sets
+
 
 @dataclass(frozen=True)
 class Public:
