@@ -1,4 +1,5 @@
 import json
+import shutil
 import sys
 import tomllib
 
@@ -306,6 +307,31 @@ def test_other_methods_resume_bit_for_bit(call, sets, tmp_path, method):
         assert call(*arguments)[0] == 130
     assert call(*arguments, "--resume")[0] == 0
     assert_same_run(tmp_path / "run", tmp_path / "whole")
+
+
+def test_a_run_begun_before_a_setting_existed_goes_on_where_that_stands_at_its_default(
+    call, refused, sets, tmp_path, finished
+):
+    arguments = ["run", *sets(), "--out", tmp_path / "run"]
+    with pytest.MonkeyPatch.context() as patch:
+        interrupt_at(patch, 2)
+        assert call(*arguments)[0] == 130
+    file = tmp_path / "run" / "config.json"
+    config = json.loads(file.read_text())
+    del config["methods"]["fedbnn"]["rehearsal"], config["data"]["inputs"]
+    file.write_text(json.dumps(config))
+    text = refused("run", *sets("methods.fedbnn.rehearsal=0.5"), "--out", tmp_path / "run", "--resume")
+    assert "methods.fedbnn.rehearsal was 0.0, is 0.5" in text
+    assert call(*arguments, "--resume")[0] == 0
+    file.write_text((finished / "config.json").read_text())
+    assert_same_run(tmp_path / "run", finished)
+
+
+def test_a_run_with_a_setting_that_is_no_more_is_refused(refused, sets, finished, tmp_path):
+    shutil.copytree(finished, tmp_path / "run")
+    file = tmp_path / "run" / "config.json"
+    file.write_text(json.dumps(json.loads(file.read_text()) | {"abolished": 3}))
+    assert "abolished was 3, is None" in refused("run", *sets(), "--out", tmp_path / "run", "--resume")
 
 
 def test_interrupted_between_checkpoints(call, sets, tmp_path):

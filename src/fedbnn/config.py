@@ -172,6 +172,17 @@ def parse_config(raw: dict[str, Any]) -> Config:
     return config
 
 
+def as_of_today(stored: dict[str, Any]) -> dict[str, Any]:
+    """A stored `to_json` as this version writes it: settings that did not exist yet stand at their default.
+
+    What this version cannot read, a setting that is no more for instance, comes back as it is.
+    """
+    try:
+        return parse_config(stored).to_json()
+    except UserError:
+        return stored
+
+
 def _apply(raw: dict[str, Any], override: str) -> None:
     key, equals, text = override.partition("=")
     if not equals or not key.strip():

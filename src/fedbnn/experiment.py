@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from fedbnn.config import Config, EngineSettings
+from fedbnn.config import Config, EngineSettings, as_of_today
 from fedbnn.data import FederatedData, federate, load_dataset
 from fedbnn.data.dataset import fingerprint_of
 from fedbnn.data.known import KNOWN
@@ -109,7 +109,7 @@ def run(
         find_device(config.engine.device)  # one that is not here is told before any work
     simulated = _flower() if engine is None and config.engine.kind == "flower-sim" else None
     prepared = Prepared.of(config, [config.method])
-    folder = RunFolder.open(out, config.to_json(), prepared.manifest, resume=resume)
+    folder = RunFolder.open(out, config.to_json(), prepared.manifest, resume=resume, today=as_of_today)
     with folder.locked():
         if simulated:
             result = _run(config, prepared, folder, simulated, config.method, observer or Observer())
@@ -173,7 +173,7 @@ def compare(
         for one in row
     ]
     for one, ready, path in wanted:
-        RunFolder.check(path, one.to_json(), ready.manifest, resume=resume)
+        RunFolder.check(path, one.to_json(), ready.manifest, resume=resume, today=as_of_today)
     try:
         out.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -181,7 +181,8 @@ def compare(
     runs = [{"method": one.method, "seed": one.seed, "folder": path.name} for one, _, path in wanted]
     write_json(out / "comparison.json", {"runs": runs})
     jobs = [
-        (one, ready, RunFolder.open(path, one.to_json(), ready.manifest, resume=resume)) for one, ready, path in wanted
+        (one, ready, RunFolder.open(path, one.to_json(), ready.manifest, resume=resume, today=as_of_today))
+        for one, ready, path in wanted
     ]
     results = []
     with closing(make_engine(config.engine)) as engine:

@@ -21,6 +21,8 @@ from fedbnn.files import locked, read_json, write_atomically, write_json
 
 __all__ = ["Checkpoint", "RunFolder", "changed", "differences", "read_json", "write_atomically", "write_json"]
 
+Json = dict[str, Any]
+
 
 class RunFolder:
     """A run on disk."""
@@ -32,9 +34,14 @@ class RunFolder:
         self._saved = Checkpoints(self.checkpoints, f"delete {path} to start again")
 
     @classmethod
-    def open(cls, path: Path, config: dict[str, Any], manifest: dict[str, Any], *, resume: bool) -> "RunFolder":
-        """A new folder, or with `resume` the one that already holds this configuration."""
-        cls.check(path, config, manifest, resume=resume)
+    def open(
+        cls, path: Path, config: Json, manifest: Json, *, resume: bool, today: Callable[[Json], Json] = dict
+    ) -> "RunFolder":
+        """A new folder, or with `resume` the one that already holds this configuration.
+
+        `today` writes a stored configuration as this version would: with settings that did not exist yet.
+        """
+        cls.check(path, config, manifest, resume=resume, today=today)
         if not (path / "config.json").exists():
             # Made whole under another name, so that a folder with the run's name always is a run.
             new = path.with_name(f".{path.name}.new")
@@ -49,13 +56,15 @@ class RunFolder:
         return cls(path)
 
     @classmethod
-    def check(cls, path: Path, config: dict[str, Any], manifest: dict[str, Any], *, resume: bool) -> None:
+    def check(
+        cls, path: Path, config: Json, manifest: Json, *, resume: bool, today: Callable[[Json], Json] = dict
+    ) -> None:
         """Refuse, before anything is written, a folder that `open` could not use."""
         folder = cls(path)
         if path.exists() and not path.is_dir():
             raise UserError(f"{path} is a file; choose another --out")
         if (path / "config.json").exists():
-            folder._check_same(config, manifest)
+            folder._check_same(config, manifest, today)
             if not resume:
                 state = "finished" if folder.finished else "unfinished"
                 raise UserError(
@@ -64,11 +73,13 @@ class RunFolder:
         elif path.exists() and any(path.iterdir()):
             raise UserError(f"{path} is not empty and holds no run: choose another --out")
 
-    def _check_same(self, config: dict[str, Any], manifest: dict[str, Any]) -> None:
-        before = read_json(self.path / "config.json")
+    def _check_same(self, config: Json, manifest: Json, today: Callable[[Json], Json]) -> None:
+        before = today(read_json(self.path / "config.json"))
         if before != config:
             changed = differences(before, config)
-            raise UserError(f"{self.path} holds a run with another configuration ({changed}): choose another --out")
+            raise UserError(
+                f"{self.path} holds a run with another configuration ({changed}): delete it or choose another --out"
+            )
         if read_json(self.path / "partition.json") != manifest:
             raise UserError(f"{self.path} holds a run on other data with the same configuration: choose another --out")
 

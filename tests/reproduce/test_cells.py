@@ -4,7 +4,7 @@ import pytest
 
 from fedbnn.config import Config, load_config
 from fedbnn.errors import UserError
-from fedbnn.reproduce import cells, driver
+from fedbnn.reproduce import driver
 from fedbnn.reproduce.cells import expand, identity
 from fedbnn.reproduce.plan import load
 from tests.reproduce.conftest import PLAN, write_plan
@@ -70,7 +70,16 @@ def test_a_run_whose_settings_are_no_longer_the_same_is_refused(plan, tmp_path):
         cell.result()
 
 
-def test_only_what_both_know_is_compared():
-    old, new = {"a": 1, "b": {"c": 2, "gone": 3}}, {"a": 1, "b": {"c": 2, "new": 4}, "also": 5}
-    one, other = cells._common(old, new)
-    assert one == other == {"a": 1, "b": {"c": 2}}
+def test_a_finished_run_without_a_newer_setting_is_taken_where_that_stands_at_its_default(plan, tmp_path):
+    first, other = (
+        expand(plan, "table1", tmp_path / "runs", [f"participation={share}"])[0].cells[0] for share in (1.0, 0.5)
+    )
+    for cell in (first, other):
+        cell.folder.mkdir(parents=True)
+        config = cell.config.to_json()
+        del config["participation"]
+        (cell.folder / "config.json").write_text(json.dumps(config))
+        (cell.folder / "result.json").write_text('{"seconds": 1}')
+    assert first.result() == {"seconds": 1}
+    with pytest.raises(UserError, match=r"participation was 1\.0, is 0\.5"):
+        other.result()

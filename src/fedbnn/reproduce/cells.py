@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from fedbnn.config import Config, load_config
+from fedbnn.config import Config, as_of_today, load_config
 from fedbnn.errors import UserError
 from fedbnn.reproduce.plan import Column, Cost, Curve, Plan, Reliability, Row, Table
 from fedbnn.runs import differences, read_json
@@ -42,8 +42,8 @@ class Cell:
         """What the run found, or None while it is not finished."""
         if not (self.folder / "result.json").exists():
             return None
-        before, now = read_json(self.folder / "config.json"), self.config.to_json()
-        if changed := differences(*_common(before, now)):
+        before = as_of_today(read_json(self.folder / "config.json"))
+        if changed := differences(before, self.config.to_json()):
             raise UserError(
                 f"{self.folder} holds a run with another configuration ({changed}): a default has changed; delete it "
                 "to run it again"
@@ -129,11 +129,3 @@ def _beyond(value: Mapping[str, Any], default: Mapping[str, Any]) -> dict[str, A
         elif key not in default or inner != usual:
             result[key] = inner
     return result
-
-
-def _common(before: Any, now: Any) -> tuple[Any, Any]:
-    """Both objects without keys that only one of them has."""
-    if isinstance(before, Mapping) and isinstance(now, Mapping):
-        pairs = {key: _common(before[key], now[key]) for key in before if key in now}
-        return {key: pair[0] for key, pair in pairs.items()}, {key: pair[1] for key, pair in pairs.items()}
-    return before, now
