@@ -45,11 +45,10 @@ experiments: setup
 	$(BIN)/python experiments/digits.py homogeneous
 	$(BIN)/python experiments/ceiling.py
 
-# What privacy costs on MNIST and CIFAR-10, about three hours on two cores; DATA holds mnist.npz and cifar10.npz.
-DATA ?= ../shared/data
+# What privacy costs on MNIST and CIFAR-10, about three hours on two cores; FEDBNN_DATA holds both.
 privacy: setup
-	$(BIN)/python experiments/tune_privacy.py --data $(DATA)
-	$(BIN)/python experiments/privacy.py --data $(DATA)
+	$(BIN)/python experiments/tune_privacy.py
+	$(BIN)/python experiments/privacy.py
 
 # The paper's table and figures, scaled to two cores: many hours, to be stopped and continued; FEDBNN_DATA holds the data.
 reproduce: setup

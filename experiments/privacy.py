@@ -1,10 +1,10 @@
 """What privacy costs: FedBNN under each budget, on MNIST and CIFAR-10, beside those it has to beat. Three seeds.
 
-    python experiments/privacy.py --data FOLDER [--only mnist] [--seeds 0]
+    python experiments/privacy.py [--only mnist] [--seeds 0]
 
-FOLDER holds mnist.npz and cifar10.npz, each with x_train, y_train, x_test and y_test (uint8 images), or else a script
-unpack.py that makes them in the folder it is given (../shared/data does). Scored are the first 1000 test records. Makes
-results/privacy.json, results/privacy.md and docs/privacy.svg again; a run that was stopped goes on where it stopped.
+Needs the data sets mnist and cifar10 (`fedbnn datasets` says where they are looked for). Scored are the first 1000 test
+records. Makes results/privacy.json, results/privacy.md and docs/privacy.svg again; a run that was stopped goes on where
+it stopped.
 The noise of FedBNN's mechanisms comes from the operating system and not from a seed: figures differ a little each time.
 Settings (privacy.toml, TUNED and ARMS below) were chosen by hand on validation records of seed 10.
 """
@@ -13,18 +13,16 @@ import argparse
 import json
 import os
 import statistics
-import subprocess
-import sys
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 from privacy_plot import draw
 from rich.console import Console
 
 from fedbnn import WorkerPool, load_config, run
+from fedbnn.errors import UserError
 from fedbnn.progress import TerminalProgress
 
 HERE = Path(__file__).resolve().parent
@@ -33,7 +31,6 @@ DATASETS = ("mnist", "cifar10")
 SEEDS = (0, 1, 2)
 EPSILONS = (3.0, 1.0, 8.0, 0.5, 2.0, 5.0)  # in the order of interest: a run that is cut short has the main ones
 HARDLY_ANY = 1e6  # stands for infinity: noise far too small to matter
-TESTED = 1000
 SCORES = ("own_class_accuracy", "all_class_accuracy", "nll", "ece")
 
 
@@ -84,32 +81,6 @@ ARMS = (
 )
 
 
-def image_file(dataset: str, folder: Path) -> Path:
-    """The archive of all records, unpacked first if need be."""
-    path, script = folder / f"{dataset}.npz", folder / "unpack.py"
-    if script.exists():
-        path = RUNS / "unpacked" / f"{dataset}.npz"
-        if not path.exists():
-            subprocess.run([sys.executable, str(script), str(path.parent)], check=True)  # noqa: S603
-    if not path.exists():
-        sys.exit(f"{path} is missing: --data must name a folder with {', '.join(f'{name}.npz' for name in DATASETS)}")
-    return path
-
-
-def prepared(dataset: str, folder: Path) -> Path:
-    """The data set with fewer test records, written once."""
-    path = RUNS / f"{dataset}.npz"
-    if not path.exists():
-        with np.load(image_file(dataset, folder), allow_pickle=False) as data:
-            arrays = {name: data[name] for name in ("x_train", "y_train", "x_test", "y_test")}
-        for name in ("x_test", "y_test"):
-            arrays[name] = arrays[name][:TESTED]
-        path.parent.mkdir(parents=True, exist_ok=True)
-        np.savez(path.with_suffix(".new.npz"), **arrays)
-        path.with_suffix(".new.npz").replace(path)
-    return path
-
-
 @dataclass(frozen=True)
 class Job:
     """One run."""
@@ -125,9 +96,9 @@ class Job:
         budget = "" if self.epsilon is None else f"-{self.epsilon:g}"
         return RUNS / self.dataset / f"{self.arm.name.replace(', ', '-').replace(' ', '-')}{budget}-seed{self.seed}"
 
-    def run(self, data: Path, engine: WorkerPool) -> None:
+    def run(self, engine: WorkerPool) -> None:
         """Make it, or go on with it; nothing is done again."""
-        changes = [f'data.path="{data}"', f"seed={self.seed}", *TUNED[self.dataset], *self.settings]
+        changes = [f"data.source={self.dataset}", f"seed={self.seed}", *TUNED[self.dataset], *self.settings]
         config = load_config(HERE / "privacy.toml", changes)
         with TerminalProgress(Console(stderr=True)) as progress:
             run(config, self.folder, resume=True, observer=progress, engine=engine)
@@ -196,15 +167,14 @@ def markdown(found: list[dict[str, Any]]) -> str:
         lines.append("")
     lines += [
         "Mean ± standard deviation over the first so many of seeds 0, 1 and 2; 20 clients, 5 of 10 classes,",
-        f"250 records each, δ = 1e-5 for one record; {TESTED} test records.",
-        "Made by `python experiments/privacy.py --data FOLDER`.",
+        "250 records each, δ = 1e-5 for one record; 1000 test records.",
+        "Made by `python experiments/privacy.py`.",
     ]
     return "\n".join(lines) + "\n"
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--data", type=Path, required=True, help="folder with mnist.npz and cifar10.npz")
     parser.add_argument("--only", choices=DATASETS, help="one data set; nothing is written to results")
     parser.add_argument("--seeds", type=int, nargs="+", default=list(SEEDS))
     parser.add_argument("--finished", action="store_true", help="run nothing, only show what has been run")
@@ -219,10 +189,9 @@ def main() -> None:
         for epsilon, settings in arm.runs()
     ]
     if not chosen.finished:
-        files = {name: prepared(name, chosen.data) for name in names}
         with closing(WorkerPool(chosen.workers)) as engine:
             for job in jobs:
-                job.run(files[job.dataset], engine)
+                job.run(engine)
     results = [result for job in jobs if (result := job.result())]
     found = rows(results)
     print(markdown(found))
@@ -233,4 +202,7 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    try:
+        main()
+    except UserError as error:
+        raise SystemExit(f"error: {error}") from None

@@ -20,6 +20,7 @@ from rich.console import Console
 
 from fedbnn import WorkerPool, load_config, run
 from fedbnn.config import toml_value
+from fedbnn.errors import UserError
 from fedbnn.progress import TerminalProgress
 
 HERE = Path(__file__).resolve().parent
@@ -130,4 +131,7 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    try:
+        main()
+    except UserError as error:
+        raise SystemExit(f"error: {error}") from None

@@ -1,6 +1,6 @@
 """How far a private head steps and how cautious it is: the choice of `privacy.head.TEACHER` and `MOMENTS`.
 
-    python experiments/tune_privacy.py --data FOLDER      (as for privacy.py)
+    python experiments/tune_privacy.py      (needs the data sets mnist and cifar10, as privacy.py does)
 
 The consensus of 20 clients (5 of 10 classes, 250 records each) on validation records, MNIST and CIFAR-10, seeds 10 and
 11, for each step and caution in a grid, with and without noise. Makes results/tune_privacy.json again and prints the
@@ -15,10 +15,10 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from privacy import image_file
 from torch import Tensor
 
 from fedbnn import DataSettings, PartitionSettings, federate, load_dataset
+from fedbnn.errors import UserError
 from fedbnn.methods.consensus import join
 from fedbnn.privacy import noise_multiplier
 from fedbnn.privacy.head import MOMENTS, TEACHER, Recipe, Shape, contributions, improved
@@ -40,8 +40,8 @@ CHOSEN = {"dp_teacher": TEACHER, "dp_moments": MOMENTS}
 class Federation:
     """Features of everything, worked out once."""
 
-    def __init__(self, path: Path, seed: int) -> None:
-        data = DataSettings(source="npz", path=str(path), alignment=2000, validation=2000)
+    def __init__(self, dataset: str, seed: int) -> None:
+        data = DataSettings(source=dataset, alignment=2000, validation=2000)
         partition = PartitionSettings(clients=20, classes_per_client=5, records_per_class=50)
         dealt = federate(load_dataset(data), data, partition, seed)
         self.public: Public = public(torch.from_numpy(dealt.alignment()), "auto", 100)
@@ -84,13 +84,10 @@ def score(federations: Sequence[Federation], mechanism: str, recipe: Recipe, eps
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--data", type=Path, required=True, help="folder with mnist.npz and cifar10.npz")
-    folder = parser.parse_args().data
+    argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0]).parse_args()
     found: list[dict[str, Any]] = []
     for dataset in DATASETS:
-        path = image_file(dataset, folder)
-        federations = [Federation(path, seed) for seed in SEEDS]
+        federations = [Federation(dataset, seed) for seed in SEEDS]
         for mechanism, recipes in CANDIDATES.items():
             for recipe in recipes:
                 scores = {f"{epsilon:g}": score(federations, mechanism, recipe, epsilon) for epsilon in EPSILONS}
@@ -102,4 +99,7 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    try:
+        main()
+    except UserError as error:
+        raise SystemExit(f"error: {error}") from None
