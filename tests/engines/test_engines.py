@@ -245,10 +245,14 @@ def test_a_failing_client_is_named_with_its_traceback(name: str, pools: dict[str
     assert "forward" in str(caught.value)
 
 
-def test_a_model_that_diverges_is_named_when_it_is_scored() -> None:
+@pytest.mark.parametrize("name", ["in process", "two workers"])
+def test_a_model_that_diverges_is_named_in_one_line_when_it_is_scored(name: str, pools: dict[str, Engine]) -> None:
     sites = small_sites(2, models=("mlp", f"{__name__}:diverging"))
-    with pytest.raises(ClientFailure, match=r"client 1 \('client-1'\) failed(.|\n)*finite"):
-        Federation(Local(), sites).run(1)
+    with pytest.raises(
+        UserError, match=r"client 1 \('client-1'\): after round 0 its personal model .*diverged"
+    ) as caught:
+        Federation(Local(), sites, engine=pools[name]).run(1)
+    assert "\n" not in str(caught.value)
 
 
 def test_a_pool_serves_on_after_a_refusal(tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ on the host's device.
 
 import time
 import traceback
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -22,7 +22,7 @@ from fedbnn.engines.engine import ClientFailure, Reply, Site
 from fedbnn.errors import UserError
 from fedbnn.evaluation import Evaluation, evaluate, with_detection
 from fedbnn.message import Message
-from fedbnn.method import Method, State
+from fedbnn.method import Method, State, Variant
 from fedbnn.randomness import Stream, repeatable
 
 
@@ -79,6 +79,7 @@ class ClientHost:
                 variant: self.method.predict(state, site.client, site.evaluation.x, rng).to(CPU)
                 for variant, state in models.items()
             }
+            self._check_finite(client, round_number, predictions)
             found: dict[str, Evaluation] = {
                 variant: evaluate(prediction, site.evaluation.y, site.own)
                 for variant, prediction in predictions.items()
@@ -110,6 +111,16 @@ class ClientHost:
             # the same kernels and the same bits, as a run that was never stopped.
             tensors = {name: value.clone() for name, value in load_file(state_file(folder, client)).items()}
             self.states[client] = self.method.client_state(**tensors).to(self.device)
+
+    def _check_finite(self, client: int, round_number: int, predictions: Mapping[Variant, Prediction]) -> None:
+        """Tell the commonest of all mistakes, steps that are too long, as what it is."""
+        for variant, prediction in predictions.items():
+            if not prediction.probs.isfinite().all():
+                raise UserError(
+                    f"client {client} ('{self.sites[client].client.name}'): after round {round_number} its {variant} "
+                    f"model predicts values that are not finite: training has diverged; shorten the steps (the rates "
+                    f"under methods.{self.method.name}) and start again"
+                )
 
     @contextmanager
     def _guard(self, client: int, rng: Stream) -> Iterator[None]:
