@@ -5,8 +5,7 @@
 One federation that the tables do not contain (CIFAR-10, small, seed 10), scored on 1000 validation records, by the best
 own-class accuracy of a method's models. Writes results/tune_cpu.json and .md; what was tried is not tried again.
 A name that ends in _features is the method on public features instead of images, with a small mlp.
-FedBNN's other settings were found by hand on the same federation, after its candidates here were run; docs/results.md
-says what was taken.
+FedBNN's other settings were found by hand on the same federation; docs/results.md says what was taken.
 """
 
 import json
