@@ -47,6 +47,7 @@ def test_from_the_command_to_the_page(call, tmp_path):
     assert code == 0, err
     assert out.count("done") == 2
     assert out.count("to run") == 5  # four cells, and the sum below
+    assert len(out.splitlines()) == 8, "a heading, a line for each cell, and the sum"
 
     code, out, err = call("cost", "--seeds", "0")
     assert code == 0, err

@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
@@ -56,7 +57,8 @@ def reproduce(
     folder = out / plan.name
     problems: list[str] = []
     if listed:
-        out_console.print(_cells(work))
+        # A pipe gets each cell on a line of its own, for grep.
+        (out_console if out_console.is_terminal else Console(emoji=False, width=1000)).print(_cells(work))
         return
     if finished:
         make_folder(folder)
@@ -76,7 +78,7 @@ def _cells(work: driver.Work) -> Table:
     for cell in work.cells:
         if result := results[cell.folder]:
             clock.learn(cell, result["seconds"])
-    table = Table(box=None, pad_edge=False)
+    table = Table(box=None, pad_edge=False, caption_justify="left")
     for heading in ("cell", "folder", "state", "time"):
         table.add_column(heading, justify="right" if heading == "time" else "left", overflow="fold")
     for cell in work.cells:

@@ -122,6 +122,16 @@ def test_the_curve_shows_the_clients_it_names(done):
     assert {"all clients", "cnn2 only", "FedAvg everywhere", "share of small clients"} <= set(words)
 
 
+def test_the_page_says_how_long_its_runs_took(done):
+    """Studies share runs: `cost` has those of `table1`. Each counts once."""
+    out, results, _ = done
+    seconds = sum(result["seconds"] for result in results.values())
+    said = f"{len(results)} runs, {seconds:.1f} s one after the other."
+    assert seconds < 99, "the plan has grown: say minutes here"
+    assert said in (out / "README.md").read_text()
+    assert said in (out / "index.html").read_text()
+
+
 def test_every_figure_is_a_file_of_its_own(done):
     out, _, _ = done
     named = re.findall(r"!\[[^]]*\]\((\S+)\)", (out / "README.md").read_text())

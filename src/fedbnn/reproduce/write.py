@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from fedbnn.errors import UserError
+from fedbnn.report.figures import counted, duration, show
 from fedbnn.reproduce import markdown, page
 from fedbnn.reproduce.blocks import Figure
 from fedbnn.reproduce.cells import Entry
@@ -35,11 +36,18 @@ def write_study(out: Path, plan: Plan, name: str, entries: Sequence[Entry], chan
 
 def write_page(out: Path, plan: Plan) -> Path:
     """README.md and index.html, of all studies of the plan that were ever written to this folder."""
-    sections = [section(study) for study in _written(out, plan)]
-    title, about = plan.contents.title, plan.contents.about
+    studies = _written(out, plan)
+    sections = [section(study) for study in studies]
+    title, about = plan.contents.title, [*plan.contents.about, *_cost(studies)]
     write_atomically(out / "README.md", markdown.page(title, about, sections))
     write_atomically(out / "index.html", page.render(title, about, sections))
     return out / "index.html"
+
+
+def _cost(studies: Sequence[dict[str, Any]]) -> list[str]:
+    """How many runs, and how long they took; studies share runs, and each counts once."""
+    runs = {run["run"]: run["seconds"] for study in studies for entry in study["entries"] for run in entry["runs"]}
+    return [f"{counted(len(runs), 'run')}, {show(sum(runs.values()), duration)} one after the other."] if runs else []
 
 
 def _written(out: Path, plan: Plan) -> list[dict[str, Any]]:
