@@ -4,7 +4,8 @@
 
 One federation that the tables do not contain (CIFAR-10, small, seed 10), scored on 1000 validation records, by the best
 own-class accuracy of a method's models. Writes results/tune_cpu.json and .md; what was tried is not tried again.
-A name that ends in _features is the method on public features instead of images, with a small mlp.
+A name that ends in _features is the method on public features instead of images, with a small mlp; fedbnn_plain
+is FedBNN without the options that the paper's method has not, the ablation's `plain`.
 FedBNN's other settings were found by hand on the same federation; docs/results.md says what was taken.
 """
 
@@ -30,6 +31,14 @@ CANDIDATES: dict[str, list[dict[str, Any]]] = {
         {"sharpen": 2.0, "focus": 0.9},
         {"sharpen": 3.0, "focus": 0.9},
         {"sharpen": 2.0, "focus": 0.9, "prior_steps": 200},
+        {"sharpen": 2.0, "focus": 0.9, "prior_steps": 600},
+    ],
+    "fedbnn_plain": [
+        {"prior_steps": 300, "learning_rate": 0.002},
+        {"prior_steps": 300, "learning_rate": 0.001},
+        {"prior_steps": 600, "learning_rate": 0.002},
+        {"prior_steps": 600, "learning_rate": 0.001},
+        {"prior_steps": 600, "learning_rate": 0.001, "kl_weight": 0.1},
     ],
     "local": [{"learning_rate": rate} for rate in (0.0005, 0.001, 0.002, 0.004)],
     "fedavg": [{"learning_rate": rate} for rate in (0.001, 0.002, 0.004, 0.008, 0.016)],
@@ -79,6 +88,10 @@ CANDIDATES: dict[str, list[dict[str, Any]]] = {
         {"learning_rate": 0.002, "digest_steps": 600},
         {"learning_rate": 0.001, "digest_steps": 600},
     ],
+    "dp_fedavg": [
+        {"epsilon": 9.98, "private_rate": rate, "learning_rate": 0.001, "steps": 1, "sampling_rate": 1.0}
+        for rate in (0.5, 1.0, 2.0, 4.0)
+    ],
     "local_features": [{"hidden": [], "learning_rate": rate} for rate in (0.00025, 0.0005, 0.001, 0.002, 0.004, 0.016)]
     + [{"hidden": [128], "learning_rate": rate} for rate in (0.001, 0.004)],
     "fedavg_features": [{"hidden": [], "learning_rate": rate} for rate in (0.00025, 0.0005, 0.001, 0.002, 0.004, 0.016)]
@@ -96,16 +109,21 @@ CANDIDATES: dict[str, list[dict[str, Any]]] = {
         {"hidden": [128], "learning_rate": 0.2, "inner_steps": 10, "lengthscale": 0.6},
     ],
 }
-FEATURES = "_features"
+FEATURES, PLAIN = "_features", "_plain"
+ROUNDS = {
+    "fedbnn": ["rounds=3"],
+    "fedmd": ["rounds=3"],
+    "dp_fedavg": ["rounds=60", "evaluation.every=60", "training.local_epochs=50"],
+}
+OFF = {"companion": False, "teacher": "network", "rehearsal": 0.0, "focus": 0.0, "averaged": 0.0}
 
 
 def tried(row: str, candidate: dict[str, Any], engine: WorkerPool) -> dict[str, Any]:
     """The scores of one candidate, from its run folder if it has been run."""
-    method = row.removesuffix(FEATURES)
-    changes = [f"methods.{method}.{name}={toml_value(value)}" for name, value in candidate.items() if name != "hidden"]
-    changes += [f"method={method}", f"seed={SEED}", 'evaluation.split="validation"']
-    if method in ("fedbnn", "fedmd"):
-        changes.append("rounds=3")
+    method = row.removesuffix(FEATURES).removesuffix(PLAIN)
+    chosen = (OFF if row.endswith(PLAIN) else {}) | candidate
+    changes = [f"methods.{method}.{name}={toml_value(value)}" for name, value in chosen.items() if name != "hidden"]
+    changes += [f"method={method}", f"seed={SEED}", 'evaluation.split="validation"', *ROUNDS.get(method, [])]
     if row.endswith(FEATURES):
         changes += ["data.inputs=features", "training.augment=none"]
         changes.append(f'models=[{{name="mlp",options={{hidden={candidate["hidden"]}}}}}]')
