@@ -1,5 +1,6 @@
 """Results on disk: each study as JSON, Markdown and SVG, and all of them as one page. Every file is replaced whole."""
 
+import math
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -47,7 +48,9 @@ def write_page(out: Path, plan: Plan) -> Path:
 def _cost(studies: Sequence[dict[str, Any]]) -> list[str]:
     """How many runs, and how long they took; studies share runs, and each counts once."""
     runs = {run["run"]: run["seconds"] for study in studies for entry in study["entries"] for run in entry["runs"]}
-    return [f"{counted(len(runs), 'run')}, {show(sum(runs.values()), duration)} one after the other."] if runs else []
+    if not runs:
+        return []
+    return [f"{counted(len(runs), 'run')}, {show(math.fsum(runs.values()), duration)} one after the other."]
 
 
 def _written(out: Path, plan: Plan) -> list[dict[str, Any]]:
