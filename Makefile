@@ -50,7 +50,7 @@ privacy: setup
 	$(BIN)/python experiments/tune_privacy.py
 	$(BIN)/python experiments/privacy.py
 
-# The paper's table and figures, scaled to two cores: 7 to 8 hours, to be stopped and continued; FEDBNN_DATA holds the data.
+# The paper's table and figures, scaled to two cores: about 8 hours, to be stopped and continued; FEDBNN_DATA holds the data.
 reproduce: setup
 	$(BIN)/fedbnn reproduce all
 
