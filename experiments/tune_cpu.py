@@ -4,13 +4,11 @@
 
 One federation that the tables do not contain (CIFAR-10, small, seed 10), scored on 1000 validation records, by the best
 own-class accuracy of a method's models. Writes results/tune_cpu.json and .md; what was tried is not tried again.
-A name that ends in _features is the method on public features instead of images, with a small mlp; fedbnn_plain
-is FedBNN without the options that the paper's method has not, the ablation's `plain`.
+Names are rows of cpu/plan.toml, and a candidate is what it changes in that row.
 FedBNN's other settings were found by hand on the same federation; docs/results.md says what was taken.
 """
 
 import json
-import re
 import sys
 from contextlib import closing
 from pathlib import Path
@@ -18,10 +16,12 @@ from typing import Any
 
 from rich.console import Console
 
-from fedbnn import WorkerPool, load_config, run
+from fedbnn import WorkerPool, run
 from fedbnn.config import toml_value
 from fedbnn.errors import UserError
 from fedbnn.progress import TerminalProgress
+from fedbnn.reproduce.cells import Cell, cell
+from fedbnn.reproduce.plan import Column, Plan, load
 
 HERE = Path(__file__).resolve().parent
 RUNS = HERE.parent / "runs" / "tune-cpu"
@@ -33,7 +33,7 @@ CANDIDATES: dict[str, list[dict[str, Any]]] = {
         {"sharpen": 2.0, "focus": 0.9, "prior_steps": 200},
         {"sharpen": 2.0, "focus": 0.9, "prior_steps": 600},
     ],
-    "fedbnn_plain": [
+    "plain": [
         {"prior_steps": 300, "learning_rate": 0.002},
         {"prior_steps": 300, "learning_rate": 0.001},
         {"prior_steps": 600, "learning_rate": 0.002},
@@ -88,49 +88,41 @@ CANDIDATES: dict[str, list[dict[str, Any]]] = {
         {"learning_rate": 0.002, "digest_steps": 600},
         {"learning_rate": 0.001, "digest_steps": 600},
     ],
-    "dp_fedavg": [
-        {"epsilon": 9.98, "private_rate": rate, "learning_rate": 0.001, "steps": 1, "sampling_rate": 1.0}
-        for rate in (0.5, 1.0, 2.0, 4.0)
-    ],
+    "dp_fedavg": [{"private_rate": rate} for rate in (0.5, 1.0, 2.0, 4.0)],
     "local_features": [{"hidden": [], "learning_rate": rate} for rate in (0.00025, 0.0005, 0.001, 0.002, 0.004, 0.016)]
     + [{"hidden": [128], "learning_rate": rate} for rate in (0.001, 0.004)],
     "fedavg_features": [{"hidden": [], "learning_rate": rate} for rate in (0.00025, 0.0005, 0.001, 0.002, 0.004, 0.016)]
     + [{"hidden": [128], "learning_rate": rate} for rate in (0.001, 0.004)],
     "fedbnn_features": [
-        {"hidden": [], "companion": False, "teacher": "network"},
-        {"hidden": [128], "companion": False, "teacher": "network"},
-        {"hidden": [128], "companion": False, "teacher": "network", "kl_weight": 0.1},
-        {"hidden": [128], "companion": False, "teacher": "network", "sharpen": 1.5},
-        {"hidden": [128], "companion": False, "teacher": "network", "focus": 0.7},
-        {"hidden": [64], "companion": False, "teacher": "network"},
+        {"hidden": [], "kl_weight": 0.03},
+        {"hidden": [128], "kl_weight": 0.03},
+        {"hidden": [128], "kl_weight": 0.1},
+        {"hidden": [128], "kl_weight": 0.03, "sharpen": 1.5},
+        {"hidden": [128], "kl_weight": 0.03, "focus": 0.7},
+        {"hidden": [64], "kl_weight": 0.03},
     ],
     "pfedgp_features": [
         {"hidden": [128], "learning_rate": 0.05, "inner_steps": 5, "lengthscale": 1.0},
         {"hidden": [128], "learning_rate": 0.2, "inner_steps": 10, "lengthscale": 0.6},
     ],
 }
-FEATURES, PLAIN = "_features", "_plain"
-ROUNDS = {
-    "fedbnn": ["rounds=3"],
-    "fedmd": ["rounds=3"],
-    "dp_fedavg": ["rounds=60", "evaluation.every=60", "training.local_epochs=50"],
-}
-OFF = {"companion": False, "teacher": "network", "rehearsal": 0.0, "focus": 0.0, "averaged": 0.0}
 
 
-def tried(row: str, candidate: dict[str, Any], engine: WorkerPool) -> dict[str, Any]:
-    """The scores of one candidate, from its run folder if it has been run."""
-    method = row.removesuffix(FEATURES).removesuffix(PLAIN)
-    chosen = (OFF if row.endswith(PLAIN) else {}) | candidate
-    changes = [f"methods.{method}.{name}={toml_value(value)}" for name, value in chosen.items() if name != "hidden"]
-    changes += [f"method={method}", f"seed={SEED}", 'evaluation.split="validation"', *ROUNDS.get(method, [])]
-    if row.endswith(FEATURES):
-        changes += ["data.inputs=features", "training.augment=none"]
+def planned(plan: Plan, row: str, candidate: dict[str, Any]) -> Cell:
+    """The candidate's run: its row of the plan, with what it changes."""
+    method = plan.contents.rows[row].method
+    changes = [f"methods.{method}.{name}={toml_value(value)}" for name, value in candidate.items() if name != "hidden"]
+    if "hidden" in candidate:
         changes.append(f'models=[{{name="mlp",options={{hidden={candidate["hidden"]}}}}}]')
-    config = load_config(HERE / "cpu" / "cifar10.toml", changes)
-    folder = re.sub("[^a-z0-9.]+", "-", f"{row}-{candidate}").strip("-")
+    column = Column(data="cifar10", size="small")
+    return cell(plan, RUNS, column, row, SEED, [*changes, 'evaluation.split="validation"'], "tune_cpu.py")
+
+
+def tried(plan: Plan, row: str, candidate: dict[str, Any], engine: WorkerPool) -> dict[str, Any]:
+    """The scores of one candidate, from its run folder if it has been run."""
+    chosen = planned(plan, row, candidate)
     with TerminalProgress(Console(stderr=True)) as progress:
-        found = run(config, RUNS / folder, resume=True, observer=progress, engine=engine)
+        found = run(chosen.config, chosen.folder, resume=True, observer=progress, engine=engine)
     scores = {
         variant: {name: round(of[name], 4) for name in ("own_class_accuracy", "all_class_accuracy", "nll", "ece")}
         for variant, of in found["variants"].items()
@@ -158,7 +150,9 @@ def markdown(found: list[dict[str, Any]]) -> str:
 
 
 def main() -> None:
-    names = sys.argv[1:] or list(CANDIDATES)
+    names, plan = sys.argv[1:] or list(CANDIDATES), load(HERE / "cpu")
+    if unknown := [name for name in names if name not in CANDIDATES]:
+        raise UserError(f"'{unknown[0]}' has no candidates; those with some are {', '.join(CANDIDATES)}")
     results = HERE / "results" / "tune_cpu.json"
     found = [] if not results.exists() else json.loads(results.read_text())
     with closing(WorkerPool(2)) as engine:
@@ -166,7 +160,7 @@ def main() -> None:
             for candidate in CANDIDATES[method]:
                 if any(one["method"] == method and one["settings"] == candidate for one in found):
                     continue
-                found.append(tried(method, candidate, engine))
+                found.append(tried(plan, method, candidate, engine))
                 results.write_text(json.dumps(found, indent=1) + "\n")
                 results.with_suffix(".md").write_text(markdown(found))
 
