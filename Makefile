@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: setup demo test test-flower lint types unit bench experiments privacy reproduce clean
+.PHONY: setup demo test test-flower lint layers types unit bench experiments privacy reproduce clean
 
 setup: $(VENV)/.ready
 
@@ -16,11 +16,14 @@ $(VENV)/.ready: pyproject.toml constraints.txt
 demo: setup
 	$(BIN)/fedbnn compare --methods fedbnn,fedmd,local_bnn,local --out runs/demo --resume
 
-test: lint types unit
+test: lint types layers unit
 
 lint: setup
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+
+layers: setup
+	$(BIN)/lint-imports --no-logo
 
 types: setup
 	$(BIN)/mypy

@@ -23,9 +23,9 @@ from timing import medians
 from torch import Tensor, nn
 from torch.nn import functional
 
-from fedbnn.bayes import Anchor, Gaussian, VariationalStep, predict
-from fedbnn.models import ModelSettings, build
-from fedbnn.network import FlatNetwork
+from fedbnn.models.architectures import ModelSettings, build
+from fedbnn.models.bayes import Anchor, Gaussian, VariationalStep, predict
+from fedbnn.models.network import FlatNetwork
 
 SETTINGS = {"cnn3": (1, 28, 28), "vgg9": (3, 32, 32)}
 BATCH, CLASSES, DRAWS = 128, 10, 10

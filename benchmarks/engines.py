@@ -30,16 +30,16 @@ from typing import Any
 
 import torch
 
-from fedbnn.config import Config
-from fedbnn.engines import InProcess, WorkerPool
-from fedbnn.experiment import Prepared, cores, run
-from fedbnn.federation import Federation, Round
-from fedbnn.message import Message
-from fedbnn.method import Method, Roster
+from fedbnn.federation.engines import InProcess, WorkerPool
+from fedbnn.federation.loop import Federation, Round
+from fedbnn.federation.message import Message
+from fedbnn.federation.method import Method, Roster
+from fedbnn.federation.server import Server
 from fedbnn.methods import FedAvg, FedBNN
-from fedbnn.models import ModelSettings
-from fedbnn.observer import Observer
-from fedbnn.server import Server
+from fedbnn.models.architectures import ModelSettings
+from fedbnn.runs.config import Config
+from fedbnn.runs.experiment import Prepared, cores, run
+from fedbnn.runs.observer import Observer
 
 PARTS = ("local", "simulation", "deployment", "bytes")
 IN_PROCESS, POOL, SIMULATION, DEPLOYMENT = "in process", "worker pool", "Flower simulation", "Flower deployment"
@@ -168,8 +168,8 @@ def deployment(config: Config, rounds: int) -> Measured:
 
 def deployed_rounds(config: Config, rounds: int) -> tuple[list[float], float]:
     """Seconds of each measured round, and of what was before the first of all; the run is stopped after these."""
-    from fedbnn.deployment.init import write_federation
-    from fedbnn.deployment.loopback import Loopback, LoopbackFailure
+    from fedbnn.deployment.trial.init import write_federation
+    from fedbnn.deployment.trial.loopback import Loopback, LoopbackFailure
 
     with tempfile.TemporaryDirectory() as temporary:
         folder = Path(temporary) / "federation"
@@ -198,7 +198,7 @@ def sizes_of(method: Method[Any, Any], model: str) -> dict[str, int]:
     roster = Roster(("client",), CLASSES, alignment, (ModelSettings(model),), rounds=1, seed=0)
     server = Server(method, roster)
     random = torch.Generator().manual_seed(0)
-    shapes = {name: form for name, form in method.agreed(roster, 0).items() if isinstance(form, tuple)}
+    shapes = {name: form for name, form in method.expected_upload(roster, 0).items() if isinstance(form, tuple)}
     up = Message({name: torch.rand(shape, generator=random) for name, shape in shapes.items()})
     assert not server.refusal(0, up)
     server.take_in({0: up})
@@ -214,7 +214,7 @@ def serialised(up: Message, down: Message) -> tuple[int, int]:
     from flwr.supercore.inflatable.inflatable_object import get_all_nested_objects
     from flwr.supercore.task_identity import TaskIdentity
 
-    from fedbnn.engines.flower.wire import packed
+    from fedbnn.deployment.flower.wire import packed
 
     TaskIdentity.run_id, TaskIdentity.task_id, TaskIdentity.node_id = 1, 1, 1
 

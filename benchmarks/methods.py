@@ -29,9 +29,9 @@ import torch
 from torch import Tensor, nn
 
 from benchmarks.timing import medians
-from fedbnn.gp import fit_tree
-from fedbnn.message import Message
-from fedbnn.method import Client, Method, Roster
+from fedbnn.base.randomness import Stream
+from fedbnn.federation.message import Message
+from fedbnn.federation.method import Client, Method, Roster
 from fedbnn.methods import (
     FOLA,
     DPFedAvg,
@@ -46,9 +46,9 @@ from fedbnn.methods import (
     PFedGP,
     PFedMe,
 )
-from fedbnn.models import ModelSettings, build
-from fedbnn.randomness import Stream
-from fedbnn.training import Records, TrainingSettings, channels_last
+from fedbnn.models.architectures import ModelSettings, build
+from fedbnn.models.gp import fit_tree
+from fedbnn.models.training import Records, TrainingSettings, channels_last
 from tests.plain_torch import TURNS, PlainClient, Situation, default_layout, feddf_server, own_noise
 
 BAR = 1.3

@@ -12,12 +12,12 @@ import time
 from contextlib import closing
 from pathlib import Path
 
-from fedbnn.config import Config
 from fedbnn.data import federate, load_dataset
-from fedbnn.engines import WorkerPool
-from fedbnn.federation import Federation
+from fedbnn.federation.engines import WorkerPool
+from fedbnn.federation.loop import Federation
+from fedbnn.federation.sites import make_sites
 from fedbnn.methods import FedBNN
-from fedbnn.sites import make_sites
+from fedbnn.runs.config import Config
 
 
 def main() -> None:

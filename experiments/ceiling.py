@@ -16,11 +16,11 @@ from pathlib import Path
 import torch
 
 from fedbnn import Federation, federate, load_config, load_dataset, make_sites
-from fedbnn.bayes import average
+from fedbnn.base.randomness import Stream
 from fedbnn.methods import Local
-from fedbnn.randomness import Stream
-from fedbnn.results import summary
-from fedbnn.training import Records
+from fedbnn.models.bayes import average
+from fedbnn.models.training import Records
+from fedbnn.runs.results import summary
 
 HERE = Path(__file__).resolve().parent
 SEEDS = (0, 1, 2)

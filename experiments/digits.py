@@ -17,8 +17,8 @@ from typing import Any
 from rich.console import Console
 
 from fedbnn import Config, compare, load_config
+from fedbnn.cli.progress import TerminalProgress
 from fedbnn.methods import METHODS
-from fedbnn.progress import TerminalProgress
 
 HERE = Path(__file__).resolve().parent
 SEEDS = (0, 1, 2)

@@ -22,8 +22,8 @@ from privacy_plot import draw
 from rich.console import Console
 
 from fedbnn import WorkerPool, load_config, run
-from fedbnn.errors import UserError
-from fedbnn.progress import TerminalProgress
+from fedbnn.base.errors import UserError
+from fedbnn.cli.progress import TerminalProgress
 
 HERE = Path(__file__).resolve().parent
 RUNS = HERE.parent / "runs" / "experiment-privacy"

@@ -3,7 +3,7 @@
     python experiments/tune.py                      all methods; about an hour on two cores
     python experiments/tune.py --methods fedavg     only some; what is known of the others stays
 
-Makes experiments/results/tune.json and tune.md (all trials) and src/fedbnn/presets/digits-homogeneous.toml (the best of
+Makes experiments/results/tune.json and tune.md (all trials) and the preset digits-homogeneous (the best of
 each method) again. Needs the extra `tune` (Optuna). Each method gets TRIALS candidates, its defaults first, on seeds
 that are reported nowhere else. A method is judged by the negative log-likelihood on a client's own classes plus that on
 all classes, each of the method's best scored model (personal, global or fine-tuned); methods that cannot know a class
@@ -23,7 +23,7 @@ import optuna
 from rich.console import Console
 
 from fedbnn import load_config, run
-from fedbnn.progress import TerminalProgress
+from fedbnn.cli.progress import TerminalProgress
 
 HERE = Path(__file__).resolve().parent
 PRESET = HERE.parent / "src" / "fedbnn" / "presets" / "digits-homogeneous.toml"

@@ -17,11 +17,11 @@ from typing import Any
 from rich.console import Console
 
 from fedbnn import WorkerPool, run
-from fedbnn.config import toml_value
-from fedbnn.errors import UserError
-from fedbnn.progress import TerminalProgress
+from fedbnn.base.errors import UserError
+from fedbnn.cli.progress import TerminalProgress
 from fedbnn.reproduce.cells import Cell, cell
 from fedbnn.reproduce.plan import Column, Plan, load
+from fedbnn.runs.config import toml_value
 
 HERE = Path(__file__).resolve().parent
 RUNS = HERE.parent / "runs" / "tune-cpu"

@@ -17,7 +17,7 @@ from typing import Any
 from rich.console import Console
 
 from fedbnn import load_config, run
-from fedbnn.progress import TerminalProgress
+from fedbnn.cli.progress import TerminalProgress
 
 HERE = Path(__file__).resolve().parent
 SEEDS = (10, 11, 12)

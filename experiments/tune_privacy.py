@@ -18,11 +18,11 @@ import torch
 from torch import Tensor
 
 from fedbnn import DataSettings, PartitionSettings, federate, load_dataset
-from fedbnn.errors import UserError
+from fedbnn.base.errors import UserError
+from fedbnn.features.public import Public, public
 from fedbnn.methods.consensus import join
 from fedbnn.privacy import noise_multiplier
 from fedbnn.privacy.head import MOMENTS, TEACHER, Recipe, Shape, contributions, improved
-from fedbnn.privacy.public import Public, public
 
 HERE = Path(__file__).resolve().parent
 DATASETS = ("mnist", "cifar10")

@@ -7,13 +7,13 @@ from typing import Any
 
 import torch
 
-from fedbnn.augmentation import Augment
 from fedbnn.data import DataSettings, PartitionSettings, federate, load_dataset
 from fedbnn.data.dataset import Floats
-from fedbnn.engines import Site
-from fedbnn.federation import roster_of
-from fedbnn.message import Message
-from fedbnn.method import Method
+from fedbnn.federation.engines import Site
+from fedbnn.federation.loop import roster_of
+from fedbnn.federation.message import Message
+from fedbnn.federation.method import Method
+from fedbnn.federation.sites import make_sites
 from fedbnn.methods import (
     FOLA,
     DPFedAvg,
@@ -29,9 +29,9 @@ from fedbnn.methods import (
     PFedMe,
 )
 from fedbnn.methods.averaging import Averaging
+from fedbnn.models.augmentation import Augment
+from fedbnn.models.training import TrainingSettings
 from fedbnn.privacy import PrivacySettings
-from fedbnn.sites import make_sites
-from fedbnn.training import TrainingSettings
 
 SMALL_METHODS: tuple[Method[Any, Any], ...] = (
     FedBNN(prior_steps=3, mc_samples=2),

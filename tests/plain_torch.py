@@ -21,10 +21,10 @@ from torch.distributions import Normal, kl_divergence
 from torch.func import functional_call, grad, vmap
 from torch.nn import functional
 
-from fedbnn.method import Client
-from fedbnn.models import ModelSettings, build
-from fedbnn.network import view_of
-from fedbnn.randomness import Stream
+from fedbnn.base.randomness import Stream
+from fedbnn.federation.method import Client
+from fedbnn.models.architectures import ModelSettings, build
+from fedbnn.models.network import view_of
 
 Tensors = list[Tensor]
 Arrays = dict[str, Tensor]

@@ -4,17 +4,15 @@ From a configuration:   `fedbnn.run(fedbnn.Config(...), Path("runs/mine"))`
 Piece by piece:         `load_dataset` -> `federate` -> `make_sites` -> `Federation(method, sites).run(rounds)`
 """
 
-__version__ = "0.1.0"
-
-from fedbnn.bayes import Prediction
-from fedbnn.config import Config, load_config
+from fedbnn.base.errors import UserError
+from fedbnn.base.version import __version__ as __version__
 from fedbnn.data import Dataset, DataSettings, FederatedData, PartitionSettings, federate, load_dataset
-from fedbnn.engines import InProcess, WorkerPool
-from fedbnn.errors import UserError
-from fedbnn.experiment import compare, run
-from fedbnn.federation import Federation
-from fedbnn.message import Message
-from fedbnn.method import Client, Method
+from fedbnn.deployment.start import run
+from fedbnn.federation.engines import InProcess, WorkerPool
+from fedbnn.federation.loop import Federation
+from fedbnn.federation.message import Message
+from fedbnn.federation.method import Client, Method
+from fedbnn.federation.sites import make_sites
 from fedbnn.methods import (
     FOLA,
     DPFedAvg,
@@ -29,10 +27,12 @@ from fedbnn.methods import (
     PFedGP,
     PFedMe,
 )
-from fedbnn.models import ModelSettings
+from fedbnn.models.architectures import ModelSettings
+from fedbnn.models.bayes import Prediction
+from fedbnn.models.training import TrainingSettings
 from fedbnn.privacy import PrivacySettings
-from fedbnn.sites import make_sites
-from fedbnn.training import TrainingSettings
+from fedbnn.runs.config import Config, load_config
+from fedbnn.runs.experiment import compare
 
 __all__ = [
     "FOLA",

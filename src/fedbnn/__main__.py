@@ -1,5 +1,5 @@
 """`python -m fedbnn` is the command line."""
 
-from fedbnn.cli import main
+from fedbnn.cli.app import main
 
 main()

@@ -3,8 +3,8 @@ import dataclasses
 import numpy as np
 import pytest
 
+from fedbnn.base.errors import UserError
 from fedbnn.data import Dataset
-from fedbnn.errors import UserError
 
 
 def images(**changes):

@@ -8,12 +8,12 @@ import threading
 import numpy as np
 import pytest
 
-from fedbnn import cli
+from fedbnn.base.errors import UserError
+from fedbnn.cli import app as cli
 from fedbnn.data import DataSettings, load_dataset
 from fedbnn.data import download as downloads
 from fedbnn.data.download import REMOTES, Remote
 from fedbnn.data.known import KNOWN
-from fedbnn.errors import UserError
 from tests.data import original_files as original
 
 TRAIN, TEST = original.grey(40), original.grey(20, seed=1)

@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from fedbnn.base.errors import UserError
 from fedbnn.data import DataSettings, PartitionSettings, federate, load_dataset
 from fedbnn.data.normalisation import fit_normalisation
 from fedbnn.data.partition import small_clients
-from fedbnn.errors import UserError
 
 KINDS = ["classes", "iid", "dirichlet", "quantity", "natural"]
 

@@ -9,9 +9,9 @@ import struct
 import numpy as np
 import pytest
 
+from fedbnn.base.errors import UserError
 from fedbnn.data import SOURCES, DataSettings, PartitionSettings, federate, load_dataset
 from fedbnn.data.heart_source import HOSPITALS
-from fedbnn.errors import UserError
 from tests.data import original_files as original
 
 TRAIN, TEST = original.grey(40), original.grey(20, seed=1)

@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
+from fedbnn.base.errors import UserError
 from fedbnn.data import DataSettings, PartitionSettings, federate, load_dataset
 from fedbnn.data.other_inputs import foreign_inputs
-from fedbnn.errors import UserError
 from tests.data import original_files as original
 
 CLIENTS = PartitionSettings(clients=4, classes_per_client=3, records_per_class=3)

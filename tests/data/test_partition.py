@@ -4,9 +4,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
+from fedbnn.base.errors import UserError
 from fedbnn.data import PartitionSettings
 from fedbnn.data import partition as ways
-from fedbnn.errors import UserError
 
 seeds = st.integers(0, 2**32 - 1)
 

@@ -6,8 +6,8 @@ import pytest
 from pydantic import ValidationError
 from sklearn.datasets import load_digits
 
+from fedbnn.base.errors import UserError
 from fedbnn.data import DataSettings, load_dataset
-from fedbnn.errors import UserError
 
 
 def error_of(settings):

@@ -4,13 +4,13 @@ import numpy as np
 import pytest
 import torch
 
-from fedbnn.config import load_config
+from fedbnn.base.errors import UserError
 from fedbnn.data import DataSettings, PartitionSettings, federate, load_dataset
 from fedbnn.deployment.terms import Terms
-from fedbnn.errors import UserError
-from fedbnn.experiment import Prepared
+from fedbnn.features.maps import fit_features
 from fedbnn.methods import teacher
-from fedbnn.privacy.features import fit_features
+from fedbnn.runs.config import load_config
+from fedbnn.runs.experiment import Prepared
 
 SETTINGS = DataSettings(alignment=100, validation=50, inputs="features")
 FEATURES = ["data.inputs=features", "data.alignment=100", "partition.clients=3", "partition.records_per_class=6"]

@@ -7,14 +7,14 @@ from pathlib import Path
 
 import numpy as np
 
-from fedbnn.config import Config, load_config
+from fedbnn.base.randomness import Stream, repeatable
 from fedbnn.data import FederatedData, federate, load_dataset
 from fedbnn.deployment.alignment import write_alignment
 from fedbnn.deployment.node import Answer, Node, Request
 from fedbnn.deployment.terms import Terms, alignment_of
-from fedbnn.message import Message
-from fedbnn.method import Roster
-from fedbnn.randomness import Stream, repeatable
+from fedbnn.federation.message import Message
+from fedbnn.federation.method import Roster
+from fedbnn.runs.config import Config, load_config
 from tests.conftest import TINY
 
 

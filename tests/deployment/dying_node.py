@@ -12,8 +12,8 @@ import torch
 
 from fedbnn.deployment import state
 from fedbnn.deployment.node import Node
-from fedbnn.engines.host import ClientHost
-from fedbnn.message import Message
+from fedbnn.federation.engines.host import ClientHost
+from fedbnn.federation.message import Message
 
 MOMENTS = {
     "asked": (ClientHost, "update", False),  # before anything is computed

@@ -7,15 +7,15 @@ import torch
 
 import fedbnn
 from fedbnn import Federation, InProcess, UserError
+from fedbnn.base.files import locked
 from fedbnn.deployment.node import LARGEST, Node, Request
-from fedbnn.engines.host import ClientHost
-from fedbnn.experiment import Prepared
-from fedbnn.files import locked
-from fedbnn.message import Message
+from fedbnn.federation.engines.host import ClientHost
+from fedbnn.federation.message import Message
+from fedbnn.federation.sites import with_ledgers
+from fedbnn.models.training import channels_last
 from fedbnn.privacy import Budget, Ledger, gaussian_mu
 from fedbnn.privacy.overview import ledgers_in
-from fedbnn.sites import with_ledgers
-from fedbnn.training import channels_last
+from fedbnn.runs.experiment import Prepared
 from tests.deployment import dying_node
 from tests.deployment.deployment_sample import (
     HandServer,
@@ -234,7 +234,7 @@ def test_requests_that_no_server_of_these_terms_makes_are_refused(node, kind, nu
 def test_two_processes_do_not_work_on_one_run_of_a_site(node):
     ask(node, "update", 0, first_message(node))
     program = (
-        "import sys; from pathlib import Path; from fedbnn.files import locked\n"
+        "import sys; from pathlib import Path; from fedbnn.base.files import locked\n"
         "with locked(Path(sys.argv[1])):\n    print('held', flush=True); sys.stdin.read()"
     )
     command = [sys.executable, "-c", program, str(node.state.path)]

@@ -7,12 +7,12 @@ import pytest
 import torch
 
 from fedbnn import Federation, UserError
-from fedbnn.cli import main
+from fedbnn.cli.app import main
 from fedbnn.deployment.node import Node
 from fedbnn.deployment.predict import predict
-from fedbnn.experiment import Prepared
-from fedbnn.message import Message
-from fedbnn.training import channels_last
+from fedbnn.federation.message import Message
+from fedbnn.models.training import channels_last
+from fedbnn.runs.experiment import Prepared
 from tests.deployment.deployment_sample import HandServer, ask, dealt, site_nodes, small_config, write_sites
 from tests.deployment.test_site import NAMES, table
 

@@ -9,8 +9,8 @@ from fedbnn import ModelSettings, UserError, make_sites
 from fedbnn.deployment.site import load_site
 from fedbnn.deployment.site_file import read_site
 from fedbnn.deployment.terms import AlignmentTerms, Terms, alignment_hash, read_terms
+from fedbnn.federation.sites import with_ledgers
 from fedbnn.privacy import Budget
-from fedbnn.sites import with_ledgers
 from tests.deployment.deployment_sample import dealt, small_config, write_sites
 
 CONFIG = small_config("fedbnn", "privacy.mechanism=dp_teacher", 'models=[{name="cnn2"}]')

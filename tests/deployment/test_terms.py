@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from fedbnn import UserError
 from fedbnn.deployment.terms import AlignmentTerms, Terms, alignment_hash, alignment_of, read_terms
 from fedbnn.methods import METHODS
+from fedbnn.models.training import TrainingSettings
 from fedbnn.privacy import PrivacySettings
-from fedbnn.training import TrainingSettings
 from tests.deployment.deployment_sample import dealt, small_config, small_terms
 
 TERMS = small_terms()

@@ -17,13 +17,13 @@ from pathlib import Path
 if __name__ == "__main__":
     sys.path.insert(0, str(Path(__file__).parents[2]))
 
-from fedbnn.errors import UserError
-from fedbnn.message import Message
-from fedbnn.method import Client
+from fedbnn.base.errors import UserError
+from fedbnn.base.randomness import Stream
+from fedbnn.federation.message import Message
+from fedbnn.federation.method import Client
 from fedbnn.methods import FedMD
-from fedbnn.privacy import PrivacySettings, door
-from fedbnn.randomness import Stream
-from fedbnn.training import TrainingSettings
+from fedbnn.models.training import TrainingSettings
+from fedbnn.privacy import PrivacySettings, release_gate
 from tests.federation_sample import small_sites
 from tests.privacy.dying_client import Machine
 
@@ -42,7 +42,7 @@ def sent_by(client: Client) -> Message:
 
 
 def turn(client: Client, folder: Path, last: int) -> None:
-    machine, with_noise = Machine(last, power=False), door.with_noise
+    machine, with_noise = Machine(last, power=False), release_gate.with_noise
 
     def note(*words: str) -> None:
         with (folder / "notes").open("a") as file:  # not a call of os: no step
@@ -55,7 +55,7 @@ def turn(client: Client, folder: Path, last: int) -> None:
         machine.step()
         return drawn
 
-    door.with_noise = noted
+    release_gate.with_noise = noted
     note("sent", sent_by(client).to_bytes().hex())
     machine.step()
     note("steps", str(machine.steps))

@@ -16,19 +16,19 @@ from torch.func import functional_call, grad
 from torch.nn import functional
 
 import fedbnn
-from fedbnn.cli import main
-from fedbnn.config import load_config
-from fedbnn.engines import Site
-from fedbnn.errors import UserError
-from fedbnn.federation import Federation, roster_of
-from fedbnn.message import Message
-from fedbnn.method import Client, Method, Roster
+from fedbnn.base.errors import UserError
+from fedbnn.base.randomness import Stream
+from fedbnn.cli.app import main
+from fedbnn.federation.engines import Site
+from fedbnn.federation.loop import Federation, roster_of
+from fedbnn.federation.message import Message
+from fedbnn.federation.method import Client, Method, Roster
 from fedbnn.methods import FOLA, METHODS, DPFedAvg, FedAvg, FedBNN, FedDF, FedMD, FedProx, PFedBayes, PFedGP, PFedMe
 from fedbnn.methods.averaging import Averaging, Global
 from fedbnn.methods.pfedme import moreau
-from fedbnn.models import ModelSettings
-from fedbnn.randomness import Stream
-from fedbnn.training import Records, TrainingSettings, epochs, steps
+from fedbnn.models.architectures import ModelSettings
+from fedbnn.models.training import Records, TrainingSettings, epochs, steps
+from fedbnn.runs.config import load_config
 from tests.federation_sample import first_message, small_sites, unequal, with_client
 
 RNG = Stream((0, "test"))
@@ -115,7 +115,7 @@ def replies_of(method: Method[Any, Any], roster: Roster, counts: Sequence[int], 
     """A random reply of every client."""
     generator, replies = torch.Generator().manual_seed(seed), {}
     for client, count in enumerate(counts):
-        shapes = method.agreed(roster, client)
+        shapes = method.expected_upload(roster, client)
         arrays = {name: torch.randn(shape, generator=generator) for name, shape in shapes.items()}
         if "records" in arrays:
             arrays["records"] = torch.tensor([float(count)])

@@ -9,14 +9,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch.nn import functional
 
-from fedbnn.bayes import Prediction, entropy, mixture
-from fedbnn.errors import UserError
-from fedbnn.message import Message
-from fedbnn.method import Client
+from fedbnn.base.errors import UserError
+from fedbnn.base.randomness import Stream
+from fedbnn.federation.message import Message
+from fedbnn.federation.method import Client
 from fedbnn.methods import FedBNN
 from fedbnn.methods.teacher import CONSENSUS_WEIGHT, STRENGTH, companion, fit_softmax
+from fedbnn.models.bayes import Prediction, entropy, mixture
 from fedbnn.privacy import PrivacySettings
-from fedbnn.randomness import Stream
 from tests.federation_sample import small_sites, with_client
 
 RNG = Stream((0, "test"))
@@ -116,17 +116,17 @@ def test_it_predicts_under_privacy_too_and_nothing_more_is_released(client, tmp_
     [site] = small_sites(1, models=("mlp",))
     guarded = with_client(site, privacy=private, ledgers=tmp_path).client
     first = turn(FedBNN(**SETTINGS, companion=True), guarded, Message({}), 0)
-    spent = guarded.door.guarantee().epsilon
+    spent = guarded.gate.guarantee().epsilon
     assert math.isclose(spent, 5.0, rel_tol=0.01)
     FedBNN(**SETTINGS, companion=True).predict(first.state, guarded, guarded.alignment[:3], RNG)
-    assert guarded.door.guarantee().epsilon == spent
+    assert guarded.gate.guarantee().epsilon == spent
 
 
 def test_features_of_records_are_worked_out_once(client, monkeypatch):
     other = dataclasses.replace(client, alignment=client.alignment + 0.125)  # a set that no other test has used
     asked = []
     companion(other, None, other.alignment[:2])
-    from fedbnn.privacy.features import FeatureMap
+    from fedbnn.features.maps import FeatureMap
 
     real = FeatureMap.__call__
     monkeypatch.setattr(FeatureMap, "__call__", lambda self, x: asked.append(len(x)) or real(self, x))

@@ -3,8 +3,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedbnn.bayes import Prediction
 from fedbnn.methods.consensus import Rule, class_weights, join, output_of, target_of
+from fedbnn.models.bayes import Prediction
 from fedbnn.privacy import onto_simplex
 
 RULES: tuple[Rule, ...] = ("mean_logits", "mean_probabilities", "sharpened", "corrected", "by_class", "projected")

@@ -17,20 +17,20 @@ from torch.func import functional_call, grad, vmap
 from torch.nn import functional
 
 import fedbnn
-from fedbnn.config import load_config
+from fedbnn.base.errors import UserError
+from fedbnn.base.randomness import Stream
 from fedbnn.data import DataSettings, PartitionSettings, federate, load_dataset
-from fedbnn.engines import Site
-from fedbnn.errors import UserError
-from fedbnn.federation import Federation, roster_of
-from fedbnn.message import Message
-from fedbnn.method import Client, Roster
+from fedbnn.federation.engines import Site
+from fedbnn.federation.loop import Federation, roster_of
+from fedbnn.federation.message import Message
+from fedbnn.federation.method import Client, Roster
 from fedbnn.methods import DPFedAvg
 from fedbnn.methods import dp_fedavg as module
 from fedbnn.methods.averaging import Global
 from fedbnn.methods.dp_fedavg import clip_update
 from fedbnn.privacy import poisson_batch
-from fedbnn.randomness import Stream
-from fedbnn.runs import read_json
+from fedbnn.runs.config import load_config
+from fedbnn.runs.folder import read_json
 from tests.federation_sample import first_message, small_sites, with_client
 
 RNG = Stream((0, "test"))
@@ -132,7 +132,7 @@ def test_an_empty_batch_is_noise_alone() -> None:
 def test_the_server_counts_every_client_alike_and_is_not_told_how_many_records_it_has() -> None:
     method = DPFedAvg(noise="seed", steps=1)
     roster = roster_of(SITES)
-    assert method.agreed(roster, 0) == {"weights": (SIZE,)}
+    assert method.expected_upload(roster, 0) == {"weights": (SIZE,)}
     sent = torch.randn(4, SIZE, generator=RNG.torch())
     replies = {c: Message({"weights": w}) for c, w in enumerate(sent)}
     found = method.server_update(method.server_init(roster), replies, roster, RNG)

@@ -9,17 +9,17 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from fedbnn.bayes import Prediction
-from fedbnn.errors import UserError
-from fedbnn.federation import Federation, roster_of
-from fedbnn.message import Message
-from fedbnn.method import Client
+from fedbnn.base.errors import UserError
+from fedbnn.base.randomness import Stream
+from fedbnn.federation.loop import Federation, roster_of
+from fedbnn.federation.message import Message
+from fedbnn.federation.method import Client
 from fedbnn.methods import FedBNN, FedMD
 from fedbnn.methods import exchange as module
 from fedbnn.methods.consensus import Rule, class_weights, output_of, target_of
 from fedbnn.methods.teacher import taught
+from fedbnn.models.bayes import Prediction
 from fedbnn.privacy import PrivacySettings
-from fedbnn.randomness import Stream
 from tests.federation_sample import small_sites
 
 RNG = Stream((0, "test"))

@@ -11,16 +11,16 @@ from torch import Tensor
 from torch.distributions import Normal
 from torch.nn import functional
 
-from fedbnn.engines import Site
-from fedbnn.federation import Federation, roster_of
-from fedbnn.message import Message
-from fedbnn.method import Client
+from fedbnn.base.randomness import Stream
+from fedbnn.federation.engines import Site
+from fedbnn.federation.loop import Federation, roster_of
+from fedbnn.federation.message import Message
+from fedbnn.federation.method import Client
 from fedbnn.methods import FOLA
 from fedbnn.methods import fola as module
 from fedbnn.methods.fola import fisher, product
-from fedbnn.network import FlatNetwork
-from fedbnn.randomness import Stream
-from fedbnn.training import Records, TrainingSettings, epochs
+from fedbnn.models.network import FlatNetwork
+from fedbnn.models.training import Records, TrainingSettings, epochs
 from tests.federation_sample import first_message, small_sites, unequal, with_client
 
 RNG = Stream((0, "test"))

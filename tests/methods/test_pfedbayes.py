@@ -13,19 +13,19 @@ from torch.distributions import Normal, kl_divergence
 from torch.func import functional_call
 from torch.nn import functional
 
-from fedbnn.bayes import Gaussian, VariationalStep
-from fedbnn.federation import roster_of
-from fedbnn.message import Message
-from fedbnn.method import Client
+from fedbnn.base.randomness import Stream
+from fedbnn.federation.loop import roster_of
+from fedbnn.federation.message import Message
+from fedbnn.federation.method import Client
 from fedbnn.methods import PFedBayes
 from fedbnn.methods import pfedbayes as module
 from fedbnn.methods.averaging import Global
 from fedbnn.methods.bayesian import Posterior
 from fedbnn.methods.pfedbayes import Follow, two_level
-from fedbnn.models import build
-from fedbnn.network import FlatNetwork
-from fedbnn.randomness import Stream
-from fedbnn.training import Records, steps
+from fedbnn.models.architectures import build
+from fedbnn.models.bayes import Gaussian, VariationalStep
+from fedbnn.models.network import FlatNetwork
+from fedbnn.models.training import Records, steps
 from tests.federation_sample import first_message, small_sites
 
 RNG = Stream((0, "test"))

@@ -7,15 +7,15 @@ import pytest
 import torch
 from torch import Tensor
 
-from fedbnn.federation import Federation, roster_of
-from fedbnn.gp import GPSettings, Kernel, fit_tree, predict_tree, tree_loss
-from fedbnn.message import Message
-from fedbnn.method import Client
+from fedbnn.base.randomness import Stream
+from fedbnn.federation.loop import Federation, roster_of
+from fedbnn.federation.message import Message
+from fedbnn.federation.method import Client
 from fedbnn.methods import PFedGP
 from fedbnn.methods import pfedgp as module
 from fedbnn.methods.point import Point
-from fedbnn.models import ModelSettings, build
-from fedbnn.randomness import Stream
+from fedbnn.models.architectures import ModelSettings, build
+from fedbnn.models.gp import GPSettings, Kernel, fit_tree, predict_tree, tree_loss
 from tests.federation_sample import first_message, small_sites
 
 RNG = Stream((0, "test"))
@@ -215,7 +215,7 @@ def test_the_embeddings_size_is_agreed(embedding: int, name: str) -> None:
     sites = small_sites(2, models=(name,))
     method, roster = PFedGP(embedding=embedding), roster_of(sites)
     size = sum(p.numel() for p in build(ModelSettings(name), (1, 8, 8), embedding).parameters())
-    assert method.agreed(roster, 1) == {"weights": (size,)}
+    assert method.expected_upload(roster, 1) == {"weights": (size,)}
     assert method.server_init(roster).weights.shape == (size,)
     assert method.client_init(sites[1].client).weights.shape == (size,)
 

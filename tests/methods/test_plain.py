@@ -13,10 +13,11 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from fedbnn.engines import Site
-from fedbnn.federation import Federation, roster_of
-from fedbnn.message import Message
-from fedbnn.method import Client, Method, State
+from fedbnn.base.randomness import Stream, repeatable
+from fedbnn.federation.engines import Site
+from fedbnn.federation.loop import Federation, roster_of
+from fedbnn.federation.message import Message
+from fedbnn.federation.method import Client, Method, State
 from fedbnn.methods import (
     FOLA,
     METHODS,
@@ -32,8 +33,7 @@ from fedbnn.methods import (
     PFedGP,
     PFedMe,
 )
-from fedbnn.models import build
-from fedbnn.randomness import Stream, repeatable
+from fedbnn.models.architectures import build
 from tests.federation_sample import small_sites
 from tests.plain_torch import (
     TURNS,

@@ -17,23 +17,23 @@ import torch
 from torch import Tensor
 
 import fedbnn
-from fedbnn.config import load_config
-from fedbnn.engines import Site
-from fedbnn.errors import UserError
-from fedbnn.federation import Federation, roster_of
-from fedbnn.message import Message, Whole, check
-from fedbnn.method import Client
+from fedbnn.base.errors import UserError
+from fedbnn.base.randomness import Stream
+from fedbnn.features.public import public
+from fedbnn.federation.engines import Site
+from fedbnn.federation.loop import Federation, roster_of
+from fedbnn.federation.message import Integers, Message, check
+from fedbnn.federation.method import Client
 from fedbnn.methods import METHODS, DPFedAvg, FedBNN, FedMD, Local, LocalBNN
 from fedbnn.methods.consensus import join
 from fedbnn.methods.exchange import Uploads
-from fedbnn.models import ModelSettings
+from fedbnn.models.architectures import ModelSettings
+from fedbnn.models.training import TrainingSettings
 from fedbnn.privacy import Ledger, Plan, PrivacySettings, onto_simplex
 from fedbnn.privacy.head import MOMENTS, TEACHER, Shape, improved
-from fedbnn.privacy.public import public
 from fedbnn.privacy.sums import LARGEST, UNIT
-from fedbnn.randomness import Stream
-from fedbnn.runs import read_json
-from fedbnn.training import TrainingSettings
+from fedbnn.runs.config import load_config
+from fedbnn.runs.folder import read_json
 from tests.federation_sample import small_sites
 from tests.methods import dying_exchange
 
@@ -73,7 +73,7 @@ def sent(
 
 
 def spent(sites: list[Site]) -> list[float]:
-    return [site.client.door.guarantee().epsilon for site in sites]
+    return [site.client.gate.guarantee().epsilon for site in sites]
 
 
 def files(folder: Path) -> dict[str, bytes]:
@@ -148,7 +148,7 @@ def test_who_does_not_take_part_spends_nothing(tmp_path: Path) -> None:
 def test_a_record_that_several_clients_hold_is_charged_for_each(tmp_path: Path) -> None:
     client = dataclasses.replace(client_of(tmp_path, "dp_teacher"), multiplicity=4)
     sent(FAST, client)
-    [charge] = Ledger.read(client.door.ledger).entries
+    [charge] = Ledger.read(client.gate.ledger).entries
     plan = Plan.of(1e-5, epsilon=3.0, releases=1, multiplicity=4)
     assert charge.mu == plan.mu == pytest.approx(2 / plan.noise_multiplier)
 
@@ -167,7 +167,8 @@ def test_the_personal_models_outputs_are_not_even_worked_out(
     monkeypatch.setattr(type(method), "network" if hasattr(method, "network") else "predict", never)
     client = client_of(tmp_path, mechanism)
     check(
-        sent(method, client, Message({"head": a_head(0)})), method.agreed(roster_of(sites_of(tmp_path, mechanism)), 0)
+        sent(method, client, Message({"head": a_head(0)})),
+        method.expected_upload(roster_of(sites_of(tmp_path, mechanism)), 0),
     )
     for other in (client_of(tmp_path, "output_perturbation"), dataclasses.replace(client, privacy=PrivacySettings())):
         with pytest.raises(AssertionError, match="were asked for"):
@@ -191,20 +192,20 @@ def test_the_personal_model_and_its_training_do_not_change_what_is_sent(
         assert second.message.to_bytes() == first.message.to_bytes()
     [before], [after] = (update.state.tensors().values() for update in (first, second))
     assert (before != after).any()
-    assert len(Ledger.read(client.door.ledger).entries) == 1
+    assert len(Ledger.read(client.gate.ledger).entries) == 1
 
 
 def teacher_from(client: Client) -> Tensor:
     """The outputs of a head that is fitted from the stored releases alone."""
-    door = client.door
-    folder = door.ledger
-    head, plan = door.shape.empty(), protected("dp_teacher", releases=door.settings.releases).plan(2, 1)
+    gate = client.gate
+    folder = gate.ledger
+    head, plan = gate.shape.empty(), protected("dp_teacher", releases=gate.settings.releases).plan(2, 1)
     for charge in Ledger.read(folder).entries:
         stored = np.frombuffer((folder / "releases" / f"{charge.release}.bin").read_bytes(), np.int64)
         total = torch.from_numpy(stored * UNIT)
-        sd = plan.noise_multiplier * door.shape.sensitivity
-        head = improved(head, total, sd, door.public.moments, door.shape, TEACHER)
-    return (door.public.phi @ head).softmax(1)
+        sd = plan.noise_multiplier * gate.shape.sensitivity
+        head = improved(head, total, sd, gate.public.moments, gate.shape, TEACHER)
+    return (gate.public.phi @ head).softmax(1)
 
 
 def test_a_teacher_sends_what_follows_from_the_stored_releases(tmp_path: Path) -> None:
@@ -217,7 +218,7 @@ def test_a_teacher_sends_what_follows_from_the_stored_releases(tmp_path: Path) -
 def test_moments_send_the_stored_whole_numbers_and_zeros_when_nothing_is_asked(tmp_path: Path) -> None:
     client = client_of(tmp_path, "dp_moments")
     sums = sent(FAST, client, Message({"head": a_head(0)})).arrays["sums"]
-    [stored] = (client.door.ledger / "releases").glob("*.bin")
+    [stored] = (client.gate.ledger / "releases").glob("*.bin")
     assert sums.numpy().tobytes() == stored.read_bytes()
     before = files(tmp_path)
     nothing = sent(FAST, client, Message({"phi_bar": torch.full((30, 10), 0.1)}), 1).arrays["sums"]
@@ -247,7 +248,7 @@ def test_a_record_without_finite_numbers_does_not_show(method: Exchanging, tmp_p
     spoiled = sites[0].client.train.take(torch.arange(12))
     spoiled.x[3] = math.nan
     client = dataclasses.replace(sites[0].client, train=spoiled, fingerprint="")
-    agreed = method.agreed(roster_of(sites), 0)
+    agreed = method.expected_upload(roster_of(sites), 0)
     consensus = Message({"phi_bar": torch.full((30, 10), 0.1)})
     check(sent(method, client), agreed)
     check(sent(method, client, consensus, 1), agreed)
@@ -344,8 +345,8 @@ def test_the_server_adds_whole_numbers_and_takes_the_step_of_their_sum(tmp_path:
 @every_mechanism
 def test_what_is_agreed(mechanism: Private, tmp_path: Path) -> None:
     roster = roster_of(sites_of(tmp_path, mechanism))
-    expected = {"sums": Whole((121,), LARGEST)} if mechanism == "dp_moments" else {"phi": (30, 10)}
-    assert FAST.agreed(roster, 0) == expected
+    expected = {"sums": Integers((121,), LARGEST)} if mechanism == "dp_moments" else {"phi": (30, 10)}
+    assert FAST.expected_upload(roster, 0) == expected
 
 
 def test_every_mechanism_has_its_own_way_to_join_outputs(tmp_path: Path) -> None:
@@ -386,7 +387,7 @@ def test_a_servers_state_can_be_saved_and_loaded(mechanism: Private, tmp_path: P
     mine, theirs = resumed.server.tensors(), straight.server.tensors()
     assert mine.keys() == theirs.keys()
     assert all(torch.equal(mine[name], theirs[name]) for name in mine)
-    assert all(len(Ledger.read(site.client.door.ledger).entries) == 3 for site in sites)
+    assert all(len(Ledger.read(site.client.gate.ledger).entries) == 3 for site in sites)
 
 
 # What is refused, before any work
@@ -562,13 +563,13 @@ def test_wherever_a_client_is_killed_nothing_is_undercounted_and_no_noise_is_dra
         assert len(death["stored"]) <= death["charges"]
         # Never under-counted, and not charged again for starting again.
         client = dataclasses.replace(everywhere, ledgers=folder / "ledgers")
-        entries = Ledger.read(client.door.ledger).entries
+        entries = Ledger.read(client.gate.ledger).entries
         assert [entry.mu for entry in entries] == [plan.mu, plan.mu]
-        assert plan.spent() * (1 - 1e-9) < client.door.guarantee().epsilon <= 3
+        assert plan.spent() * (1 - 1e-9) < client.gate.guarantee().epsilon <= 3
         # What was stored when it died is what is stored now: one noise a release.
         stored = {
             path.name: hashlib.sha256(path.read_bytes()).hexdigest()
-            for path in (client.door.ledger / "releases").glob("*.bin")
+            for path in (client.gate.ledger / "releases").glob("*.bin")
         }
         assert death["stored"].items() <= stored.items()
         assert stored == {f"{entry.release}.bin": entry.sha256 for entry in entries}

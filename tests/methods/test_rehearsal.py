@@ -8,15 +8,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch.nn import functional
 
-from fedbnn.bayes import Anchor, Gaussian, fit, tune_prior
-from fedbnn.federation import Federation
-from fedbnn.message import Message
-from fedbnn.method import Client
+from fedbnn.base.randomness import Stream
+from fedbnn.federation.loop import Federation
+from fedbnn.federation.message import Message
+from fedbnn.federation.method import Client
 from fedbnn.methods import FedBNN
 from fedbnn.methods.bayesian import Posterior, mixed
 from fedbnn.methods.consensus import target_of
-from fedbnn.randomness import Stream
-from fedbnn.training import Records, channels_last, epochs
+from fedbnn.models.bayes import Anchor, Gaussian, fit, tune_prior
+from fedbnn.models.training import Records, channels_last, epochs
 from tests.federation_sample import small_sites
 
 RNG = Stream((0, "test"))

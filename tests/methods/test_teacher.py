@@ -10,10 +10,10 @@ from scipy.special import log_softmax, softmax
 from threadpoolctl import threadpool_limits
 
 from fedbnn.data import DataSettings, PartitionSettings, federate, load_dataset
-from fedbnn.method import Client
+from fedbnn.features.public import public
+from fedbnn.federation.method import Client
+from fedbnn.federation.sites import make_sites
 from fedbnn.methods.teacher import DIMENSIONS, STRENGTH, taught
-from fedbnn.privacy.public import public
-from fedbnn.sites import make_sites
 from tests.federation_sample import small_sites, with_client
 
 

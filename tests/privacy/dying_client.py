@@ -158,7 +158,7 @@ if __name__ == "__main__":
         # Without what the packages import by themselves: a process that only needs the ledger starts at once.
         sys.modules[package] = types.ModuleType(package)
         sys.modules[package].__path__ = [str(path)]
-    from fedbnn.errors import UserError
+    from fedbnn.base.errors import UserError
     from fedbnn.privacy.ledger import Budget, Ledger
 
     main(Path(sys.argv[1]), sys.argv[2])

@@ -8,7 +8,7 @@ from dp_accounting.rdp import RdpAccountant
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedbnn.errors import UserError
+from fedbnn.base.errors import UserError
 from fedbnn.privacy import (
     Guarantee,
     composed_mu,

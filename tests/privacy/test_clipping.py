@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 from torch import nn
 from torch.nn import functional
 
-from fedbnn.models import ModelSettings, build
-from fedbnn.network import FlatNetwork
+from fedbnn.models.architectures import ModelSettings, build
+from fedbnn.models.network import FlatNetwork
 from fedbnn.privacy import clipped_sum, clipping, poisson_batch
 from fedbnn.privacy import record_gradients as gradients
 

@@ -14,8 +14,8 @@ import mpmath
 import pytest
 import torch
 
-from fedbnn.bayes import average
-from fedbnn.network import FlatNetwork
+from fedbnn.models.bayes import average
+from fedbnn.models.network import FlatNetwork
 from fedbnn.privacy import gaussian_epsilon, simplex_sensitivity
 
 DELTA = 1e-5

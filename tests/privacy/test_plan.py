@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from scipy.optimize import brentq
 from scipy.stats import norm
 
-from fedbnn.errors import UserError
+from fedbnn.base.errors import UserError
 from fedbnn.privacy import Plan, PrivacySettings, gaussian_mu
 from fedbnn.privacy.sums import charged
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from fedbnn.metrics import brier, nll, reliability, uncertainty_histogram
+from fedbnn.federation.metrics import brier, nll, reliability, uncertainty_histogram
 
 CLASSES = 10
 ARCHITECTURES = {"mlp": 26_122, "cnn2": 61_706, "cnn3": 128_420, "mymodels.vision:small_resnet": 272_474}

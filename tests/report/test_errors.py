@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from fedbnn.errors import UserError
+from fedbnn.base.errors import UserError
 from fedbnn.report import write_report
 from tests.report.samples import sample_result, with_variants, write_comparison, write_run
 

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fedbnn.metrics import ReliabilityBins, UncertaintyHistogram
+from fedbnn.federation.metrics import ReliabilityBins, UncertaintyHistogram
 from fedbnn.report import write_report
 from fedbnn.report.figures import MISSING
 from tests.report.reader import Reader, chart, charts, of_class

@@ -7,7 +7,7 @@ from typing import Any, cast
 
 import pytest
 
-from fedbnn.method import Client
+from fedbnn.federation.method import Client
 from fedbnn.methods.dp_fedavg import DPFedAvg
 from fedbnn.privacy.settings import MECHANISMS
 from fedbnn.report import write_report

@@ -5,7 +5,7 @@ from typing import Any, get_args
 
 import pytest
 
-from fedbnn import method
+from fedbnn.federation import method
 from fedbnn.report import write_report
 from fedbnn.report.figures import MISSING
 from fedbnn.report.privacy import Guarantee, epsilon_text, in_words, terms, weakest

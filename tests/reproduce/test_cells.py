@@ -2,11 +2,11 @@ import json
 
 import pytest
 
-from fedbnn.config import Config, load_config
-from fedbnn.errors import UserError
+from fedbnn.base.errors import UserError
 from fedbnn.reproduce import driver
 from fedbnn.reproduce.cells import expand, identity
 from fedbnn.reproduce.plan import load
+from fedbnn.runs.config import Config, load_config
 from tests.reproduce.conftest import PLAN, write_plan
 
 

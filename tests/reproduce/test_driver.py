@@ -2,7 +2,7 @@ import json
 
 import pytest
 
-from fedbnn.errors import UserError
+from fedbnn.base.errors import UserError
 from fedbnn.reproduce import driver
 from fedbnn.reproduce.driver import Clock, Selection, Watcher
 from fedbnn.reproduce.plan import load

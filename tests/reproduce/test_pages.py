@@ -10,7 +10,7 @@ from xml.etree import ElementTree
 import numpy as np
 import pytest
 
-from fedbnn.metrics import ReliabilityBins
+from fedbnn.federation.metrics import ReliabilityBins
 from fedbnn.report.figures import duration, show
 from fedbnn.reproduce import markdown, page, sections, tables
 from fedbnn.reproduce.collect import by_model, over_models, paper_sizes

@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from fedbnn.errors import UserError
+from fedbnn.base.errors import UserError
 from fedbnn.reproduce import plan as plans
 from fedbnn.reproduce.cells import expand
 from fedbnn.reproduce.plan import find, load, scales

@@ -14,9 +14,9 @@ from typing import Any
 
 import numpy as np
 
+from fedbnn.base.errors import UserError
 from fedbnn.data import safe_pickle
 from fedbnn.data.stored import Array, Half, Stored
-from fedbnn.errors import UserError
 
 SHAPE = (3, 32, 32)
 PIXELS = 3 * 32 * 32
@@ -63,19 +63,19 @@ LAYOUTS: dict[str, tuple[Layout, ...]] = {
 }
 
 
-def cifar_files(name: str, folder: Path, said: str) -> "list[CifarFiles]":
+def cifar_files(name: str, folder: Path, origin: str) -> "list[CifarFiles]":
     """The batches of this data set in a folder: unpacked ones, which are quicker to read, go first."""
     layouts = LAYOUTS[name]
-    found = [CifarFiles(folder / one.folder, one, said) for one in layouts if (folder / one.folder).is_dir()]
-    found += [CifarFiles(folder / one.archive, one, said) for one in layouts if (folder / one.archive).is_file()]
+    found = [CifarFiles(folder / one.folder, one, origin) for one in layouts if (folder / one.folder).is_dir()]
+    found += [CifarFiles(folder / one.archive, one, origin) for one in layouts if (folder / one.archive).is_file()]
     return found
 
 
 class CifarFiles(Stored):
     """Batches of one layout. An archive is taken to be whole until it is read."""
 
-    def __init__(self, place: Path, layout: Layout, said: str) -> None:
-        self.said, self.place, self.layout = said, place, layout
+    def __init__(self, place: Path, layout: Layout, origin: str) -> None:
+        self.origin, self.place, self.layout = origin, place, layout
         self.packed = place.is_file()
         self.halves = tuple(
             half
@@ -131,7 +131,7 @@ class CifarFiles(Stored):
             try:
                 return {member: (self.place / member).read_bytes() for member in members}
             except OSError as error:
-                raise UserError(f"{self.said}: {error.filename} cannot be read: {error.strerror}") from None
+                raise UserError(f"{self.origin}: {error.filename} cannot be read: {error.strerror}") from None
         wanted = {f"{self.layout.folder}/{member}": member for member in members}
         found: dict[str, bytes] = {}
         try:
@@ -144,8 +144,8 @@ class CifarFiles(Stored):
                     if len(found) == len(wanted):
                         return found
         except (OSError, EOFError, tarfile.TarError, zlib.error) as error:
-            raise UserError(f"{self.said}: {self.place} cannot be read: {error}") from None
+            raise UserError(f"{self.origin}: {self.place} cannot be read: {error}") from None
         raise self._error(next(name for name in members if name not in found), "is not in the archive")
 
     def _error(self, member: str, text: str) -> UserError:
-        return UserError(f"{self.said}: {self.place}, {member}: {text}")
+        return UserError(f"{self.origin}: {self.place}, {member}: {text}")

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import numpy as np
 
+from fedbnn.base.errors import UserError
+from fedbnn.base.wording import did_you_mean, listing
 from fedbnn.data.dataset import Dataset, Floats, Labels
 from fedbnn.data.holdout import stratified_holdout
-from fedbnn.data.nearest import did_you_mean, listing
-from fedbnn.errors import UserError
 
 LARGEST = float(np.finfo(np.float32).max)
 SPLIT_SEED = 0
@@ -71,41 +71,43 @@ def split(strata: Labels, test_fraction: float) -> tuple[Labels, Labels]:
 
 @dataclass(frozen=True)
 class Table:
-    """A header and rows of as many cells, each with the line it ends on; `said` is how errors name the file."""
+    """A header and rows of as many cells, each with the line it ends on; `origin` is how errors name the file."""
 
-    said: str
+    origin: str
     header: list[str]
     rows: list[Row]
 
     @classmethod
-    def read(cls, path: Path, said: str) -> "Table":
+    def read(cls, path: Path, origin: str) -> "Table":
         try:
             with path.expanduser().open(encoding="utf-8-sig", newline="") as stream:
                 reader = csv.reader(stream)
                 table = [(reader.line_num, row) for row in reader if row]
         except FileNotFoundError:
-            raise UserError(f"{said}: there is no such file") from None
+            raise UserError(f"{origin}: there is no such file") from None
         except OSError as error:
-            raise UserError(f"{said}: cannot be read: {error.strerror}") from None
+            raise UserError(f"{origin}: cannot be read: {error.strerror}") from None
         except (UnicodeDecodeError, csv.Error) as error:
-            raise UserError(f"{said} is not a CSV file in UTF-8: {error}") from None
+            raise UserError(f"{origin} is not a CSV file in UTF-8: {error}") from None
         if len(table) < 2:
-            raise UserError(f"{said} has no records; a header row and records below it are needed")
+            raise UserError(f"{origin} has no records; a header row and records below it are needed")
         header = [name.strip() for name in table[0][1]]
         if "" in header:
-            raise UserError(f"{said}: column {header.index('') + 1} has no name in the header row")
+            raise UserError(f"{origin}: column {header.index('') + 1} has no name in the header row")
         if repeated := [name for name, count in Counter(header).items() if count > 1]:
-            raise UserError(f"{said} has more than one column {listing(repeated)}; its columns are: {listing(header)}")
+            raise UserError(
+                f"{origin} has more than one column {listing(repeated)}; its columns are: {listing(header)}"
+            )
         for line, row in table[1:]:
             if len(row) != len(header):
-                raise UserError(f"{said}, line {line}: {len(row)} cell(s), but the header has {len(header)}")
-        return cls(said, header, table[1:])
+                raise UserError(f"{origin}, line {line}: {len(row)} cell(s), but the header has {len(header)}")
+        return cls(origin, header, table[1:])
 
     def column(self, field: str, name: str) -> int:
         """Where the column is that a setting names."""
         if name not in self.header:
             raise UserError(
-                f"{field} = {name!r} is not a column of {self.said}; its columns are: {listing(self.header)}"
+                f"{field} = {name!r} is not a column of {self.origin}; its columns are: {listing(self.header)}"
                 f"{did_you_mean(name, self.header)}"
             )
         return self.header.index(name)
@@ -120,7 +122,7 @@ class Table:
                 first = numbers.index(None)
                 what = "is empty" if not cells[first].strip() else f"holds {cells[first]!r}"
                 raise UserError(
-                    f"{self.said}, line {line}: column {self.header[columns[first]]!r} {what}; "
+                    f"{self.origin}, line {line}: column {self.header[columns[first]]!r} {what}; "
                     "features must be finite numbers"
                 )
             x[record] = numbers
@@ -131,7 +133,7 @@ class Table:
         texts = [row[at].strip() for _, row in self.rows]
         if "" in texts:
             line = self.rows[texts.index("")][0]
-            raise UserError(f"{self.said}, line {line}: column {self.header[at]!r} is empty")
+            raise UserError(f"{self.origin}, line {line}: column {self.header[at]!r} is empty")
         return texts
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fedbnn.errors import UserError
+from fedbnn.base.errors import UserError
 
 Floats = NDArray[np.float32]
 Labels = NDArray[np.int64]
@@ -39,11 +39,11 @@ def records_fingerprint(x: Floats, y: Labels) -> str:
     return hashlib.sha256(kind + b"".join(each)).hexdigest()
 
 
-def check_records(said: str, split: str, x: Floats, y: Labels, classes: int) -> None:
-    """Refuse records that cannot be learned from or scored; `said` names the data set they are a part of."""
+def check_records(origin: str, split: str, x: Floats, y: Labels, classes: int) -> None:
+    """Refuse records that cannot be learned from or scored; `origin` names the data set they are a part of."""
 
     def error(text: str) -> UserError:
-        return UserError(f"{said}: {text}")
+        return UserError(f"{origin}: {text}")
 
     if x.dtype != np.float32 or x.ndim not in (2, 4):
         raise error(f"x_{split} is {x.dtype} of shape {x.shape}; float32 N x C x H x W or N x F is needed")
@@ -95,20 +95,20 @@ class Dataset:
     def __post_init__(self) -> None:
         if self.classes < 2:
             raise UserError(f"data set {self.name!r} has {self.classes} class(es); at least 2 are needed")
-        said = f"data set {self.name!r}"
+        origin = f"data set {self.name!r}"
         for split in ("train", "test"):
             x, y, group = (getattr(self, f"{what}_{split}") for what in ("x", "y", "group"))
-            check_records(said, split, x, y, self.classes)
+            check_records(origin, split, x, y, self.classes)
             if group is not None and (group.dtype.kind != "U" or group.shape != y.shape):
                 raise UserError(
-                    f"{said}: group_{split} is {group.dtype} of shape {group.shape}; {len(y)} strings are needed"
+                    f"{origin}: group_{split} is {group.dtype} of shape {group.shape}; {len(y)} strings are needed"
                 )
         if self.x_train.shape[1:] != self.x_test.shape[1:]:
             raise UserError(
-                f"{said}: a record of x_train has shape {self.input_shape}, one of x_test {self.x_test.shape[1:]}"
+                f"{origin}: a record of x_train has shape {self.input_shape}, one of x_test {self.x_test.shape[1:]}"
             )
         if (self.group_train is None) != (self.group_test is None):
-            raise UserError(f"{said}: group_train and group_test go together: give both or neither")
+            raise UserError(f"{origin}: group_train and group_test go together: give both or neither")
 
     @property
     def classes(self) -> int:

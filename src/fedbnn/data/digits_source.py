@@ -16,7 +16,7 @@ _FOUND = find_spec("sklearn")  # looks for it without loading it
 class Digits(Stored):
     """1797 images of 8 x 8 pixels, whose values 0 .. 16 become 0 .. 1."""
 
-    said = "data set 'digits'"
+    origin = "data set 'digits'"
     halves = ("train", "test")
     place = Path((_FOUND.origin if _FOUND else None) or "sklearn").parent
 

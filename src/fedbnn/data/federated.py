@@ -7,6 +7,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from fedbnn.base.errors import UserError
 from fedbnn.data import partition as ways
 from fedbnn.data.dataset import Dataset, Floats, Labels, Names, fingerprint_of, records_fingerprint
 from fedbnn.data.normalisation import fit_normalisation
@@ -14,7 +15,6 @@ from fedbnn.data.other_inputs import alignment_inputs
 from fedbnn.data.partition import Indices, PartitionSettings
 from fedbnn.data.sources import DataSettings
 from fedbnn.data.view import PublicView
-from fedbnn.errors import UserError
 
 Split = Literal["test", "validation"]
 

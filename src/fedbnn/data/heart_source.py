@@ -11,10 +11,10 @@ from pathlib import Path
 
 import numpy as np
 
+from fedbnn.base.errors import UserError
 from fedbnn.data.dataset import Names
 from fedbnn.data.holdout import stratified_holdout
 from fedbnn.data.stored import Array, Half, Stored
-from fedbnn.errors import UserError
 
 HOSPITALS = {
     "Cleveland": "processed.cleveland.data",
@@ -42,8 +42,8 @@ class HeartFiles(Stored):
     FLamby's split (199/104, 172/89, 30/16 and 85/45). It depends on no setting and no seed.
     """
 
-    def __init__(self, folder: Path, said: str) -> None:
-        self.said, self.place = said, folder
+    def __init__(self, folder: Path, origin: str) -> None:
+        self.origin, self.place = origin, folder
         self.halves = ("train", "test") if all((folder / file).is_file() for file in HOSPITALS.values()) else ()
 
     def read(self, *halves: Half) -> dict[Half, tuple[Array, Array]]:
@@ -81,29 +81,29 @@ class HeartFiles(Stored):
         try:
             lines = path.read_text(encoding="ascii").splitlines()
         except (OSError, UnicodeDecodeError) as error:
-            raise UserError(f"{self.said}: {path} cannot be read: {error}") from None
+            raise UserError(f"{self.origin}: {path} cannot be read: {error}") from None
         records = []
         for number, line in enumerate(lines, 1):
             cells = [cell.strip() for cell in line.split(",")]
             if cells == [""]:
                 continue
             if len(cells) != len(COLUMNS):
-                raise UserError(f"{self.said}: {path}, line {number}: {len(cells)} cells; {len(COLUMNS)} are needed")
+                raise UserError(f"{self.origin}: {path}, line {number}: {len(cells)} cells; {len(COLUMNS)} are needed")
             kept = {name: cell for name, cell in zip(COLUMNS, cells, strict=True) if name in KEPT}
             if "?" not in kept.values():
                 records.append(self._record(f"{path}, line {number}", kept))
         if not records:
-            raise UserError(f"{self.said}: {path} holds no complete record")
+            raise UserError(f"{self.origin}: {path} holds no complete record")
         return records
 
     def _record(self, where: str, cells: dict[str, str]) -> Record:
         try:
             record = {name: float(cell) for name, cell in cells.items()}
         except ValueError as error:
-            raise UserError(f"{self.said}: {where}: {error}") from None
+            raise UserError(f"{self.origin}: {where}: {error}") from None
         for name, values in CATEGORIES.items():
             if record[name] not in values:
-                raise UserError(f"{self.said}: {where}: {name} = {cells[name]}; it must be one of {values}")
+                raise UserError(f"{self.origin}: {where}: {name} = {cells[name]}; it must be one of {values}")
         return record
 
 

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import numpy as np
 
+from fedbnn.base.errors import UserError
 from fedbnn.data.stored import Array, Half, Stored
-from fedbnn.errors import UserError
 
 FILES: dict[Half, tuple[str, str]] = {
     "train": ("train-images-idx3-ubyte", "train-labels-idx1-ubyte"),
@@ -25,8 +25,8 @@ UINT8 = 8
 class IdxFiles(Stored):
     """The idx files in a folder: of each half both its images and its labels, or neither counts."""
 
-    def __init__(self, folder: Path, said: str) -> None:
-        self.said, self.place = said, folder
+    def __init__(self, folder: Path, origin: str) -> None:
+        self.origin, self.place = origin, folder
         self.halves = tuple(half for half, names in FILES.items() if all(self._file(name) for name in names))
 
     def read(self, *halves: Half) -> dict[Half, tuple[Array, Array]]:
@@ -40,17 +40,17 @@ class IdxFiles(Stored):
     def _array(self, name: str, dimensions: int) -> Array:
         path = self._file(name)
         if path is None:
-            raise UserError(f"{self.said}: {self.place} has no {name} or {name}.gz")
+            raise UserError(f"{self.origin}: {self.place} has no {name} or {name}.gz")
         try:
             content = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
         except (OSError, EOFError, zlib.error) as error:
-            raise UserError(f"{self.said}: {path} cannot be read: {error}") from None
+            raise UserError(f"{self.origin}: {path} cannot be read: {error}") from None
         start = 4 + 4 * dimensions
         if content[:4] != bytes([0, 0, UINT8, dimensions]) or len(content) < start:
-            raise UserError(f"{self.said}: {path} is not an idx file of uint8 in {dimensions} dimension(s)")
+            raise UserError(f"{self.origin}: {path} is not an idx file of uint8 in {dimensions} dimension(s)")
         shape = struct.unpack(f">{dimensions}I", content[4:start])
         if len(content) - start != math.prod(shape):
             raise UserError(
-                f"{self.said}: {path} promises {' x '.join(map(str, shape))} values but holds {len(content) - start}"
+                f"{self.origin}: {path} promises {' x '.join(map(str, shape))} values but holds {len(content) - start}"
             )
         return np.frombuffer(content, np.uint8, offset=start).reshape(shape)

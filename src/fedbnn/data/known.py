@@ -5,12 +5,12 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from fedbnn.base.errors import UserError
 from fedbnn.data.cifar_source import cifar_files
 from fedbnn.data.heart_source import HeartFiles
 from fedbnn.data.idx_source import IdxFiles
 from fedbnn.data.npz_source import NpzFile
 from fedbnn.data.stored import Stored, best
-from fedbnn.errors import UserError
 
 VARIABLE = "FEDBNN_DATA"
 ARRAYS = "x_train, y_train, x_test, y_test"
@@ -25,7 +25,7 @@ class Known:
     Attributes:
         summary: one line for lists.
         files: the original files that are read, in words.
-        find: the original files in or below a folder, if they are there: (name, folder, said).
+        find: the original files in or below a folder, if they are there: (name, folder, origin).
         names: the names of the labels, where its files may not give them.
 
     """
@@ -56,35 +56,37 @@ def find(name: str) -> Stored | None:
 
 
 def _all(name: str) -> Iterator[Stored]:
-    said = f"data set {name!r}"
+    origin = f"data set {name!r}"
     for folder in folders():
         for archive in (folder / f"{name}.npz", folder / f"{name}_test.npz"):
             if archive.is_file():
-                stored = NpzFile(archive, f"{said} ({archive})")
+                stored = NpzFile(archive, f"{origin} ({archive})")
                 if "test" not in stored.halves:
-                    raise UserError(f"{stored.said} has no arrays x_test and y_test; it has: {', '.join(stored.files)}")
+                    raise UserError(
+                        f"{stored.origin} has no arrays x_test and y_test; it has: {', '.join(stored.files)}"
+                    )
                 yield stored
-        original = KNOWN[name].find(name, folder, said)
+        original = KNOWN[name].find(name, folder, origin)
         if original is not None:
             yield original
 
 
-def _idx(name: str, folder: Path, said: str) -> Stored | None:
+def _idx(name: str, folder: Path, origin: str) -> Stored | None:
     """In NAME/, NAME/raw and where torchvision puts them; MNIST's also in the folder itself.
 
     Both data sets use the same names of files, so that only one can have the folder.
     """
     theirs = {"mnist": "MNIST", "fashion_mnist": "FashionMNIST"}[name]
     places = [folder / name, folder / name / "raw", folder / theirs / "raw", *([folder] if name == "mnist" else [])]
-    return best(IdxFiles(place, said) for place in places)
+    return best(IdxFiles(place, origin) for place in places)
 
 
-def _cifar(name: str, folder: Path, said: str) -> Stored | None:
-    return best(one for at in (folder, folder / name) for one in cifar_files(name, at, said))
+def _cifar(name: str, folder: Path, origin: str) -> Stored | None:
+    return best(one for at in (folder, folder / name) for one in cifar_files(name, at, origin))
 
 
-def _heart(name: str, folder: Path, said: str) -> Stored | None:
-    return best(HeartFiles(at, said) for at in (folder / name, folder))
+def _heart(name: str, folder: Path, origin: str) -> Stored | None:
+    return best(HeartFiles(at, origin) for at in (folder / name, folder))
 
 
 _IDX = "train-images-idx3-ubyte, train-labels-idx1-ubyte, t10k-images-idx3-ubyte, t10k-labels-idx1-ubyte (.gz or not)"

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import numpy as np
 
+from fedbnn.base.errors import UserError
+from fedbnn.base.wording import listing
 from fedbnn.data.dataset import Dataset, Names
-from fedbnn.data.nearest import listing
 from fedbnn.data.stored import Array, Half, Stored, dataset_of
-from fedbnn.errors import UserError
 
 ARRAYS: dict[Half, tuple[str, str]] = {"train": ("x_train", "y_train"), "test": ("x_test", "y_test")}
 NAMES = "fine_label_names"
@@ -30,8 +30,8 @@ def load_npz(path: str, tests: int = 0) -> Dataset:
 class NpzFile(Stored):
     """An archive of which at least the names of its arrays can be read."""
 
-    def __init__(self, path: str | Path, said: str) -> None:
-        self.said = said
+    def __init__(self, path: str | Path, origin: str) -> None:
+        self.origin = origin
         self.place = Path(path).expanduser()
         with self._open() as archive:
             self.files = tuple(archive.files)
@@ -40,7 +40,7 @@ class NpzFile(Stored):
     def read(self, *halves: Half) -> dict[Half, tuple[Array, Array]]:
         wanted = [key for half in halves for key in ARRAYS[half]]
         if missing := [key for key in wanted if key not in self.files]:
-            raise UserError(f"{self.said} has no array {listing(missing)}; it has: {listing(self.files)}")
+            raise UserError(f"{self.origin} has no array {listing(missing)}; it has: {listing(self.files)}")
         with self._open() as archive:
             found = {key: self._member(archive, key) for key in wanted}
         return {half: (found[ARRAYS[half][0]], found[ARRAYS[half][1]]) for half in halves}
@@ -50,7 +50,7 @@ class NpzFile(Stored):
         if names is None:
             return ()
         if names.ndim != 1 or names.dtype.kind != "U":
-            raise UserError(f"{self.said}: {NAMES} is {names.dtype} of shape {names.shape}; strings are needed")
+            raise UserError(f"{self.origin}: {NAMES} is {names.dtype} of shape {names.shape}; strings are needed")
         return tuple(names.tolist())
 
     def group(self, half: Half) -> Names | None:
@@ -60,7 +60,7 @@ class NpzFile(Stored):
     def array(self, key: str) -> Array:
         """One array by its name."""
         if key not in self.files:
-            raise UserError(f"{self.said} has no array {key!r}; it has: {listing(self.files)}")
+            raise UserError(f"{self.origin} has no array {key!r}; it has: {listing(self.files)}")
         with self._open() as archive:
             return self._member(archive, key)
 
@@ -72,16 +72,16 @@ class NpzFile(Stored):
         try:
             stream = self.place.open("rb")
         except FileNotFoundError:
-            raise UserError(f"{self.said}: there is no such file") from None
+            raise UserError(f"{self.origin}: there is no such file") from None
         except OSError as error:
-            raise UserError(f"{self.said}: cannot be read: {error.strerror}") from None
+            raise UserError(f"{self.origin}: cannot be read: {error.strerror}") from None
         with stream:
             try:
                 archive = np.load(stream, allow_pickle=False)
             except (ValueError, EOFError, RuntimeError, zipfile.BadZipFile):
                 archive = None
             if not isinstance(archive, np.lib.npyio.NpzFile):
-                raise UserError(f"{self.said} is not an npz archive (numpy.savez writes one)")
+                raise UserError(f"{self.origin} is not an npz archive (numpy.savez writes one)")
             with archive:
                 yield archive
 
@@ -91,9 +91,9 @@ class NpzFile(Stored):
         except (ValueError, EOFError, OSError, RuntimeError, zipfile.BadZipFile, zlib.error) as error:
             reason = " ".join(str(error).split())
             raise UserError(
-                f"{self.said}: {key} cannot be read ({reason}); "
+                f"{self.origin}: {key} cannot be read ({reason}); "
                 "only arrays of numbers or strings are loaded, never Python objects"
             ) from None
         if not isinstance(array, np.ndarray):
-            raise UserError(f"{self.said}: {key} is not a NumPy array")
+            raise UserError(f"{self.origin}: {key} is not a NumPy array")
         return array

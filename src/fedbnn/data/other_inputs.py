@@ -7,13 +7,13 @@ from pathlib import Path
 
 import numpy as np
 
+from fedbnn.base.errors import UserError
+from fedbnn.base.wording import did_you_mean
 from fedbnn.data.dataset import Floats
 from fedbnn.data.known import KNOWN
-from fedbnn.data.nearest import did_you_mean
 from fedbnn.data.npz_source import NpzFile
 from fedbnn.data.sources import DataSettings, obtain
 from fedbnn.data.stored import Array, Half, Stored, inputs_of
-from fedbnn.errors import UserError
 
 NAMED = ("digits", *KNOWN)
 FOREIGN = 1000
@@ -25,17 +25,17 @@ def alignment_inputs(settings: DataSettings, shape: tuple[int, ...], seed: int) 
     They come as they are loaded: scaling is the caller's.
     """
     field = "data.alignment_source"
-    said, x = _inputs(field, settings.alignment_source, settings, ("train", "test"))
+    origin, x = _inputs(field, settings.alignment_source, settings, ("train", "test"))
     if settings.alignment > len(x):
-        raise UserError(f"data.alignment = {settings.alignment}, but {said} has only {len(x)} inputs; lower it")
+        raise UserError(f"data.alignment = {settings.alignment}, but {origin} has only {len(x)} inputs; lower it")
     rows = np.random.default_rng([seed, *b"alignment"]).choice(len(x), settings.alignment, replace=False)
-    return _checked(field, settings.alignment_source, said, x[np.sort(rows)], shape)
+    return _checked(field, settings.alignment_source, origin, x[np.sort(rows)], shape)
 
 
 def foreign_inputs(source: str, settings: DataSettings, shape: tuple[int, ...]) -> Floats:
     """The first 1000 test inputs of `evaluation.foreign` (or as many as `data.test_records`), as they are loaded."""
-    said, x = _inputs("evaluation.foreign", source, settings, ("test",))
-    return _checked("evaluation.foreign", source, said, x[: settings.test_records or FOREIGN], shape)
+    origin, x = _inputs("evaluation.foreign", source, settings, ("test",))
+    return _checked("evaluation.foreign", source, origin, x[: settings.test_records or FOREIGN], shape)
 
 
 def _inputs(field: str, source: str, settings: DataSettings, halves: tuple[Half, ...]) -> tuple[str, Array]:
@@ -63,7 +63,7 @@ def _same(source: str, settings: DataSettings) -> bool:
     return source == settings.source
 
 
-def _checked(field: str, source: str, said: str, x: Array, shape: tuple[int, ...]) -> Floats:
+def _checked(field: str, source: str, origin: str, x: Array, shape: tuple[int, ...]) -> Floats:
     inputs = inputs_of(f"{field} = {source!r}", "inputs", x)
     if inputs.shape[1:] != shape:
         raise UserError(
@@ -71,5 +71,5 @@ def _checked(field: str, source: str, said: str, x: Array, shape: tuple[int, ...
             f"{shape}; they must be the same"
         )
     if len(x) and not np.isfinite(inputs).all():
-        raise UserError(f"{field} = {source!r}: {said} holds NaN or infinity")
+        raise UserError(f"{field} = {source!r}: {origin} holds NaN or infinity")
     return inputs

@@ -10,8 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field, model_validator
 
-from fedbnn.errors import UserError
-from fedbnn.settings import STRICT, dataclass
+from fedbnn.base.errors import UserError
+from fedbnn.base.settings import settings
 
 Indices = NDArray[np.int64]
 
@@ -19,7 +19,7 @@ DIRICHLET_DRAWS = 100
 GOLDEN = (5**0.5 - 1) / 2
 
 
-@dataclass(frozen=True, config=STRICT)
+@settings
 class PartitionSettings:
     """How the training records are dealt to the clients."""
 

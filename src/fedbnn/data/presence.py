@@ -2,10 +2,10 @@
 
 from dataclasses import dataclass
 
+from fedbnn.base.errors import UserError
 from fedbnn.data.download import total_size
 from fedbnn.data.known import KNOWN, find, folders
 from fedbnn.data.sources import SOURCES
-from fedbnn.errors import UserError
 
 
 @dataclass(frozen=True)

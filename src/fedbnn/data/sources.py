@@ -5,16 +5,16 @@ from typing import Literal
 
 from pydantic import Field
 
+from fedbnn.base.errors import UserError
+from fedbnn.base.settings import settings
+from fedbnn.base.wording import did_you_mean, listing
 from fedbnn.data.csv_source import load_csv
 from fedbnn.data.dataset import Dataset
 from fedbnn.data.digits_source import Digits
 from fedbnn.data.download import DownloadFailed, download
 from fedbnn.data.known import KNOWN, find, what_to_put_where
-from fedbnn.data.nearest import did_you_mean, listing
 from fedbnn.data.npz_source import load_npz
 from fedbnn.data.stored import Stored, dataset_of
-from fedbnn.errors import UserError
-from fedbnn.settings import STRICT, dataclass
 
 SOURCES: dict[str, str] = {
     "digits": "1797 handwritten digits, 8 x 8 pixels, 10 classes; ships with scikit-learn, needs no download",
@@ -24,7 +24,7 @@ SOURCES: dict[str, str] = {
 }
 
 
-@dataclass(frozen=True, config=STRICT)
+@settings
 class DataSettings:
     """Which records, and how many of them are public or kept for tuning."""
 

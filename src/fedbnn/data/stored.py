@@ -8,8 +8,8 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from fedbnn.base.errors import UserError
 from fedbnn.data.dataset import Dataset, Floats, Labels, Names
-from fedbnn.errors import UserError
 
 Array = NDArray[Any]
 Half = Literal["train", "test"]
@@ -21,13 +21,13 @@ class Stored(ABC):
     """Up to two halves, train and test, whose records are read only when they are asked for.
 
     Attributes:
-        said: how error messages name it, such as "data.path = 'mine.npz'".
+        origin: how error messages name it, such as "data.path = 'mine.npz'".
         place: the file or folder it was found in.
         halves: those that are there, found out without reading records.
 
     """
 
-    said: str
+    origin: str
     place: Path
     halves: tuple[Half, ...]
 
@@ -65,18 +65,18 @@ def dataset_of(stored: Stored, name: str, names: tuple[str, ...] = (), tests: in
     (x_train, y_train), (x_test, y_test) = both["train"], both["test"]
     if (x_train.dtype == np.uint8) != (x_test.dtype == np.uint8):
         raise UserError(
-            f"{stored.said}: x_train is {x_train.dtype} and x_test {x_test.dtype}: "
+            f"{stored.origin}: x_train is {x_train.dtype} and x_test {x_test.dtype}: "
             "uint8 images are divided by 255, others are not, so both must be the same"
         )
-    labels_train, labels_test, class_names = _labels(stored.said, y_train, y_test, stored.names() or names)
+    labels_train, labels_test, class_names = _labels(stored.origin, y_train, y_test, stored.names() or names)
     # Wrong lengths are for the Dataset to find: they must not be cut to fit.
     kept = slice(tests if 0 < tests < min(len(x_test), len(labels_test)) else None)
     group_test = stored.group("test")
-    inputs_test = inputs_of(stored.said, "x_test", x_test[kept])
+    inputs_test = inputs_of(stored.origin, "x_test", x_test[kept])
 
     return Dataset(
         name=name,
-        x_train=inputs_of(stored.said, "x_train", x_train),
+        x_train=inputs_of(stored.origin, "x_train", x_train),
         y_train=labels_train,
         x_test=inputs_test,
         y_test=labels_test[kept],
@@ -86,18 +86,18 @@ def dataset_of(stored: Stored, name: str, names: tuple[str, ...] = (), tests: in
     )
 
 
-def inputs_of(said: str, key: str, x: Array) -> Floats:
+def inputs_of(origin: str, key: str, x: Array) -> Floats:
     """A table as float32, or images as float32 N x C x H x W; uint8 images are divided by 255."""
     if x.dtype.kind not in "biuf":
-        raise UserError(f"{said}: {key} is {x.dtype}; numbers are needed")
+        raise UserError(f"{origin}: {key} is {x.dtype}; numbers are needed")
     with np.errstate(over="ignore"):
-        values = _arranged(said, key, x).astype(np.float32, order="C")
+        values = _arranged(origin, key, x).astype(np.float32, order="C")
     if x.ndim > 2 and x.dtype == np.uint8:
         values /= np.float32(255)
     return values
 
 
-def _arranged(said: str, key: str, x: Array) -> Array:
+def _arranged(origin: str, key: str, x: Array) -> Array:
     if x.ndim == 2:
         return x
     if x.ndim == 3:
@@ -107,21 +107,23 @@ def _arranged(said: str, key: str, x: Array) -> Array:
     if x.ndim == 4 and x.shape[1] in CHANNELS:
         return x
     raise UserError(
-        f"{said}: {key} has shape {x.shape}; a table N x F or images N x H x W, N x H x W x C "
+        f"{origin}: {key} has shape {x.shape}; a table N x F or images N x H x W, N x H x W x C "
         "or N x C x H x W with C = 1, 3 or 4 are needed"
     )
 
 
-def _labels(said: str, train: Array, test: Array, names: tuple[str, ...]) -> tuple[Labels, Labels, tuple[str, ...]]:
+def _labels(origin: str, train: Array, test: Array, names: tuple[str, ...]) -> tuple[Labels, Labels, tuple[str, ...]]:
     flat: list[Array] = []
     for key, y in (("y_train", train), ("y_test", test)):
         column = y[:, 0] if y.ndim == 2 and y.shape[1] == 1 else y
         if column.dtype.kind not in "biuU" or column.ndim != 1:
-            raise UserError(f"{said}: {key} is {y.dtype} of shape {y.shape}; one integer or string a record is needed")
+            raise UserError(
+                f"{origin}: {key} is {y.dtype} of shape {y.shape}; one integer or string a record is needed"
+            )
         flat.append(column)
     if (flat[0].dtype.kind == "U") != (flat[1].dtype.kind == "U"):
         raise UserError(
-            f"{said}: y_train is {train.dtype} and y_test {test.dtype}: both must be integers or both strings"
+            f"{origin}: y_train is {train.dtype} and y_test {test.dtype}: both must be integers or both strings"
         )
     values = sorted(set(flat[0].tolist()) | set(flat[1].tolist()))
     position = {value: index for index, value in enumerate(values)}
@@ -129,5 +131,5 @@ def _labels(said: str, train: Array, test: Array, names: tuple[str, ...]) -> tup
     if not names or flat[0].dtype.kind == "U":
         return y_train, y_test, tuple(str(value) for value in values)
     if outside := [value for value in values if not 0 <= value < len(names)]:
-        raise UserError(f"{said}: label {outside[0]} has no name; there are {len(names)} names")
+        raise UserError(f"{origin}: label {outside[0]} has no name; there are {len(names)} names")
     return y_train, y_test, tuple(names[value] for value in values)

@@ -2,7 +2,7 @@
 
     z(x) = phi(x) / s,      s: the mean over coordinates of phi's standard deviation on the alignment set
 
-phi is the map of `fedbnn.privacy.features`, fitted on the alignment set alone: wavelet scattering for images, random
+phi is the map of `fedbnn.features.maps`, fitted on the alignment set alone: wavelet scattering for images, random
 Fourier features for tables. It says nothing of any client's record, and all clients have the same.
 """
 
@@ -10,10 +10,10 @@ from dataclasses import dataclass
 
 import torch
 
+from fedbnn.base.errors import UserError
+from fedbnn.base.randomness import Stream, repeatable
 from fedbnn.data.dataset import Floats
-from fedbnn.errors import UserError
-from fedbnn.privacy.public import DIMENSIONS, Public, public
-from fedbnn.randomness import Stream, repeatable
+from fedbnn.features.public import DIMENSIONS, Public, public
 
 
 @dataclass(frozen=True, eq=False)

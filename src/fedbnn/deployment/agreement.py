@@ -1,10 +1,10 @@
 """Does a site take part under these terms? Only under those it has a copy of, and never beyond its own cap."""
 
+from fedbnn.base.errors import UserError
 from fedbnn.deployment.site import index_of
 from fedbnn.deployment.site_file import SiteSettings
 from fedbnn.deployment.terms import Terms
-from fedbnn.errors import UserError
-from fedbnn.runs import changed
+from fedbnn.runs.folder import changed
 
 NAMED = 3  # differences that an error lists
 

@@ -8,12 +8,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from fedbnn.base.errors import UserError
 from fedbnn.data.dataset import Floats
 from fedbnn.data.normalisation import fit_normalisation
 from fedbnn.data.npz_source import NpzFile
 from fedbnn.deployment.terms import Terms, alignment_hash
-from fedbnn.errors import UserError
-from fedbnn.training import channels_last
+from fedbnn.models.training import channels_last
 
 ARRAY = "x"
 
@@ -45,19 +45,19 @@ def write_alignment(path: Path, raw: Floats) -> None:
 
 def read_alignment(path: Path, terms: Terms) -> Alignment:
     """The alignment set of a file, if it is the one that was agreed on."""
-    said, agreed = f"alignment = '{path}'", terms.alignment
-    raw = NpzFile(path, said).array(ARRAY)
+    origin, agreed = f"alignment = '{path}'", terms.alignment
+    raw = NpzFile(path, origin).array(ARRAY)
     if raw.dtype != np.float32:
-        raise UserError(f"{said}: {ARRAY} is {raw.dtype}; float32 is needed")
+        raise UserError(f"{origin}: {ARRAY} is {raw.dtype}; float32 is needed")
     shape = (agreed.points, *terms.input_shape)
     if raw.shape != shape:
-        raise UserError(f"{said}: {ARRAY} has shape {raw.shape}, agreed was {shape} ({agreed.source})")
+        raise UserError(f"{origin}: {ARRAY} has shape {raw.shape}, agreed was {shape} ({agreed.source})")
     raw = np.ascontiguousarray(raw)
     if (found := alignment_hash(raw)) != agreed.sha256:
         raise UserError(
-            f"{said} is not the alignment set that was agreed on ({agreed.source}): its sha256 is {found}, agreed was "
-            f"{agreed.sha256}; get the right file, and do not take part until you have it"
+            f"{origin} is not the alignment set that was agreed on ({agreed.source}): its sha256 is {found}, "
+            f"agreed was {agreed.sha256}; get the right file, and do not take part until you have it"
         )
     if not np.isfinite(raw).all():
-        raise UserError(f"{said}: {ARRAY} holds values that are not finite")
+        raise UserError(f"{origin}: {ARRAY} holds values that are not finite")
     return Alignment(raw)

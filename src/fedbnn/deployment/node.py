@@ -13,18 +13,18 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
-import fedbnn
-from fedbnn.bayes import Prediction
+from fedbnn.base.devices import CPU, find_device
+from fedbnn.base.errors import UserError
+from fedbnn.base.version import __version__
 from fedbnn.deployment.agreement import Refused, check_terms
 from fedbnn.deployment.site import load_site
 from fedbnn.deployment.site_file import SiteSettings, read_site
 from fedbnn.deployment.state import SiteState, Turn, model_facts, remember_site, request_digest
 from fedbnn.deployment.terms import Terms, read_terms
-from fedbnn.devices import CPU, find_device
-from fedbnn.engines import Site
-from fedbnn.engines.host import ClientHost
-from fedbnn.errors import UserError
-from fedbnn.message import Message
+from fedbnn.federation.engines import Site
+from fedbnn.federation.engines.host import ClientHost
+from fedbnn.federation.message import Message
+from fedbnn.models.bayes import Prediction
 
 LARGEST = 2**30  # bytes that a message to a site may have
 
@@ -131,7 +131,7 @@ class Node:
         return {
             "name": client.name,
             "model": model_facts(client.model),
-            "version": fedbnn.__version__,
+            "version": __version__,
             "terms": self.terms.digest,
         }
 

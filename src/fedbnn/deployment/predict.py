@@ -11,7 +11,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from fedbnn.bayes import Prediction
+from fedbnn.base.devices import find_device
+from fedbnn.base.errors import UserError
 from fedbnn.data.csv_source import Table
 from fedbnn.data.dataset import Floats
 from fedbnn.data.npz_source import NpzFile
@@ -22,10 +23,9 @@ from fedbnn.deployment.site import check_shape, feature_columns, load_site
 from fedbnn.deployment.site_file import RecordsSettings, read_site
 from fedbnn.deployment.state import SiteState, remembered_site, runs_in
 from fedbnn.deployment.terms import Terms
-from fedbnn.devices import find_device
-from fedbnn.errors import UserError
+from fedbnn.models.bayes import Prediction
+from fedbnn.models.training import channels_last
 from fedbnn.privacy.chain import write_durably
-from fedbnn.training import channels_last
 
 UNCERTAINTIES = ("total", "epistemic", "aleatoric")
 
@@ -139,23 +139,23 @@ def _chosen(state: Path, run: str | None) -> str:
 
 def _inputs(source: Path, settings: RecordsSettings, terms: Terms) -> Floats:
     """New records as loaded, before they are scaled."""
-    said = f"--input {source}"
+    origin = f"--input {source}"
     match source.suffix:
         case ".npz":
-            file = NpzFile(source, said)
+            file = NpzFile(source, origin)
             name = file.files[0] if len(file.files) == 1 else ARRAY
-            x = inputs_of(said, name, file.array(name))
+            x = inputs_of(origin, name, file.array(name))
         case ".csv":
-            table = Table.read(source, said)
+            table = Table.read(source, origin)
             x = table.numbers([table.column("feature", name) for name in _features(settings, table)])
         case _:
-            raise UserError(f"{said}: its name must end in .npz or .csv")
-    check_shape(said, x, terms)
+            raise UserError(f"{origin}: its name must end in .npz or .csv")
+    check_shape(origin, x, terms)
     if len(x) == 0:
-        raise UserError(f"{said} has no records")
+        raise UserError(f"{origin} has no records")
     bad = np.flatnonzero(~np.isfinite(x).reshape(len(x), -1).all(axis=1))
     if bad.size:
-        raise UserError(f"{said} holds NaN or infinity in {bad.size} record(s), the first at index {bad[0]}")
+        raise UserError(f"{origin} holds NaN or infinity in {bad.size} record(s), the first at index {bad[0]}")
     return x
 
 

@@ -4,10 +4,10 @@ from pathlib import Path
 
 from pydantic import Field
 
-from fedbnn import settings
+from fedbnn.base.settings import read_toml, settings
 
 
-@settings.dataclass(frozen=True, config=settings.STRICT)
+@settings
 class ServerSettings:
     """How patient the server is. What is computed is in the terms."""
 
@@ -25,4 +25,4 @@ class ServerSettings:
 
 def read_server(path: Path) -> ServerSettings:
     """The settings of a server.toml; without the file, the defaults."""
-    return settings.read_toml(ServerSettings, path) if path.exists() else ServerSettings()
+    return read_toml(ServerSettings, path) if path.exists() else ServerSettings()

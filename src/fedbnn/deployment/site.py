@@ -6,20 +6,20 @@ from pathlib import Path
 import numpy as np
 import torch
 
+from fedbnn.base.errors import UserError
+from fedbnn.base.wording import did_you_mean, listing
 from fedbnn.data.csv_source import Table, class_name, split
 from fedbnn.data.dataset import Floats, Labels, check_records, records_fingerprint
-from fedbnn.data.nearest import did_you_mean, listing
 from fedbnn.data.npz_source import NpzFile
 from fedbnn.data.stored import Array, inputs_of
 from fedbnn.deployment.alignment import read_alignment
 from fedbnn.deployment.site_file import RecordsSettings, SiteSettings
 from fedbnn.deployment.terms import Terms
-from fedbnn.engines import Site
-from fedbnn.errors import UserError
-from fedbnn.method import Client
-from fedbnn.network import check_outputs
-from fedbnn.sites import check_augmentation, with_ledgers
-from fedbnn.training import Records, channels_last
+from fedbnn.federation.engines import Site
+from fedbnn.federation.method import Client
+from fedbnn.federation.sites import check_augmentation, with_ledgers
+from fedbnn.models.network import check_outputs
+from fedbnn.models.training import Records, channels_last
 
 Half = tuple[Floats, Labels]
 
@@ -74,9 +74,9 @@ def feature_columns(settings: RecordsSettings, table: Table) -> list[str]:
     return list(settings.columns) or [name for name in table.header if name != settings.target]
 
 
-def check_shape(said: str, x: Floats, terms: Terms) -> None:
+def check_shape(origin: str, x: Floats, terms: Terms) -> None:
     if x.shape[1:] != terms.input_shape:
-        raise UserError(f"{said}: a record has shape {x.shape[1:]}, agreed was {terms.input_shape}")
+        raise UserError(f"{origin}: a record has shape {x.shape[1:]}, agreed was {terms.input_shape}")
 
 
 def _placed(x: Floats, y: Labels) -> Records:
@@ -89,42 +89,42 @@ def _said(settings: RecordsSettings) -> str:
 
 def _records(settings: RecordsSettings, terms: Terms) -> tuple[Half, Half | None]:
     """Records to train on and, where there are any, those to be scored on, as loaded and checked."""
-    said = _said(settings)
-    halves = _npz(settings.path, said, terms) if settings.source == "npz" else _csv(settings, said, terms)
+    origin = _said(settings)
+    halves = _npz(settings.path, origin, terms) if settings.source == "npz" else _csv(settings, origin, terms)
     for name, (x, y) in halves.items():
-        check_shape(said, x, terms)
-        check_records(said, name, x, y, len(terms.class_names))
+        check_shape(origin, x, terms)
+        check_records(origin, name, x, y, len(terms.class_names))
     return halves["train"], halves.get("test")
 
 
-def _npz(path: Path, said: str, terms: Terms) -> dict[str, Half]:
-    file = NpzFile(path, said)
+def _npz(path: Path, origin: str, terms: Terms) -> dict[str, Half]:
+    file = NpzFile(path, origin)
     tested = {"x_test", "y_test"} & set(file.files)
     raw = file.read("train", "test") if tested else file.read("train")
     if len({x.dtype == np.uint8 for x, _ in raw.values()}) > 1:
-        raise UserError(f"{said}: uint8 images are divided by 255, others are not: x_train and x_test must be alike")
+        raise UserError(f"{origin}: uint8 images are divided by 255, others are not: x_train and x_test must be alike")
     return {
-        half: (inputs_of(said, f"x_{half}", x), _labels(said, f"y_{half}", y, terms.class_names))
+        half: (inputs_of(origin, f"x_{half}", x), _labels(origin, f"y_{half}", y, terms.class_names))
         for half, (x, y) in raw.items()
     }
 
 
-def _labels(said: str, key: str, y: Array, names: tuple[str, ...]) -> Labels:
+def _labels(origin: str, key: str, y: Array, names: tuple[str, ...]) -> Labels:
     """Strings are names of classes, whole numbers are their places."""
     if y.ndim != 1 or y.dtype.kind not in "iuU":
-        raise UserError(f"{said}: {key} is {y.dtype} of shape {y.shape}; one class name or whole number a record")
+        raise UserError(f"{origin}: {key} is {y.dtype} of shape {y.shape}; one class name or whole number a record")
     if y.dtype.kind != "U":
         return y.astype(np.int64)
     texts: list[str] = y.tolist()
-    return _places(texts, names, lambda record: f"{said}: {key}[{record}]")
+    return _places(texts, names, lambda record: f"{origin}: {key}[{record}]")
 
 
-def _csv(settings: RecordsSettings, said: str, terms: Terms) -> dict[str, Half]:
-    table = Table.read(settings.path, said)
+def _csv(settings: RecordsSettings, origin: str, terms: Terms) -> dict[str, Half]:
+    table = Table.read(settings.path, origin)
     target = table.column("data.target", settings.target)
     columns = [table.column("data.columns", name) for name in feature_columns(settings, table)]
     x = table.numbers(columns)
-    y = _places(table.texts(target), terms.class_names, lambda record: f"{said}, line {table.rows[record][0]}")
+    y = _places(table.texts(target), terms.class_names, lambda record: f"{origin}, line {table.rows[record][0]}")
     if settings.test_fraction == 0:
         return {"train": (x, y)}
     train, test = split(y, settings.test_fraction)

@@ -6,14 +6,14 @@ from typing import Literal
 
 from pydantic import Field, field_validator, model_validator
 
-from fedbnn import settings
+from fedbnn.base.devices import ALLOWED, DeviceName
+from fedbnn.base.settings import read_toml, settings
 from fedbnn.deployment.terms import Terms
-from fedbnn.devices import ALLOWED, DeviceName
-from fedbnn.models import ModelSettings
+from fedbnn.models.architectures import ModelSettings
 from fedbnn.privacy import Budget
 
 
-@settings.dataclass(frozen=True, config=settings.STRICT)
+@settings
 class RecordsSettings:
     """Where the site's records are. Labels are names of the terms' classes, or (npz) whole numbers 0 .. C - 1."""
 
@@ -46,7 +46,7 @@ class RecordsSettings:
         return self
 
 
-@settings.dataclass(frozen=True, config=settings.STRICT)
+@settings
 class CapSettings:
     """The most that everything that is ever released from the site's records may cost, in this run and all others."""
 
@@ -61,7 +61,7 @@ class CapSettings:
         return Budget(self.epsilon, self.delta)
 
 
-@settings.dataclass(frozen=True, config=settings.STRICT)
+@settings
 class SiteSettings:
     """One site. Paths are relative to the folder of its file."""
 
@@ -98,7 +98,7 @@ class SiteSettings:
 
 def read_site(path: Path) -> SiteSettings:
     """The settings of a site.toml, with all paths made absolute."""
-    site = settings.read_toml(SiteSettings, path, "; a site is described by a site.toml")
+    site = read_toml(SiteSettings, path, "; a site is described by a site.toml")
     folder = path.expanduser().resolve().parent
     return replace(
         site,

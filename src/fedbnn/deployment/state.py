@@ -17,15 +17,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from fedbnn.checkpoints import MANIFEST, Checkpoint, Checkpoints
+from fedbnn.base.checkpoints import MANIFEST, Checkpoint, Checkpoints
+from fedbnn.base.errors import UserError
+from fedbnn.base.files import locked, read_json, write_atomically, write_json
 from fedbnn.deployment.terms import Terms, read_terms
-from fedbnn.errors import UserError
-from fedbnn.files import locked, read_json, write_atomically, write_json
-from fedbnn.message import Message
-from fedbnn.method import Client
-from fedbnn.models import ModelSettings
+from fedbnn.federation.message import Message
+from fedbnn.federation.method import Client
+from fedbnn.models.architectures import ModelSettings
 from fedbnn.privacy.chain import make_folder, telling
-from fedbnn.runs import differences
+from fedbnn.runs.folder import differences
 
 REPLY, MESSAGE, TURN = "reply.safetensors", "message.safetensors", "turn.json"
 

@@ -9,21 +9,21 @@ from typing import Annotated, Any
 
 from pydantic import Field, TypeAdapter, field_validator
 
-from fedbnn import settings
-from fedbnn.config import Config, check_method
+from fedbnn.base.errors import UserError
+from fedbnn.base.settings import parsed, settings
 from fedbnn.data import FederatedData
 from fedbnn.data.dataset import Floats, fingerprint_of
-from fedbnn.errors import UserError
-from fedbnn.method import Method
+from fedbnn.federation.method import Method
 from fedbnn.methods import METHODS
+from fedbnn.models.training import TrainingSettings
 from fedbnn.privacy import PrivacySettings
-from fedbnn.training import TrainingSettings
+from fedbnn.runs.config import Config, check_method
 
 RUN_NAME = r"^[a-z0-9][a-z0-9-]{0,59}$"
 Name = Annotated[str, Field(min_length=1, max_length=200, pattern=r"^\S(.*\S)?$")]
 
 
-@settings.dataclass(frozen=True, config=settings.STRICT)
+@settings
 class AlignmentTerms:
     """The public inputs on which outputs are compared, by words for people and a hash for machines."""
 
@@ -34,7 +34,7 @@ class AlignmentTerms:
     )
 
 
-@settings.dataclass(frozen=True, config=settings.STRICT)
+@settings
 class Terms:
     """A run as all parties know it. A party works only under terms of which it has its own copy."""
 
@@ -105,10 +105,10 @@ class Terms:
         return cls.from_json(terms.to_json())
 
     @classmethod
-    def from_json(cls, text: str | bytes, said: str = "terms") -> "Terms":
-        """Terms from what `to_json` wrote or a person did; `said` names the file in what is said of a mistake."""
-        terms = settings.parsed(cls, text, said)
-        return replace(terms, settings=_settings_of(terms.chosen(said)))
+    def from_json(cls, text: str | bytes, origin: str = "terms") -> "Terms":
+        """Terms from what `to_json` wrote or a person did; `origin` names the file in what is said of a mistake."""
+        terms = parsed(cls, text, origin)
+        return replace(terms, settings=_settings_of(terms.chosen(origin)))
 
     def to_json(self) -> str:
         return json.dumps(self.to_dict(), indent=2, ensure_ascii=False) + "\n"
@@ -117,10 +117,10 @@ class Terms:
         found: dict[str, Any] = TypeAdapter(Terms).dump_python(self, mode="json")
         return found
 
-    def chosen(self, said: str = "terms") -> Method[Any, Any]:
+    def chosen(self, origin: str = "terms") -> Method[Any, Any]:
         """The method to run, with its settings."""
         check_method(self.method)
-        return settings.parsed(METHODS[self.method], json.dumps(self.settings), f"{said}: settings")
+        return parsed(METHODS[self.method], json.dumps(self.settings), f"{origin}: settings")
 
     @cached_property
     def digest(self) -> str:

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from fedbnn.method import Method
+from fedbnn.federation.method import Method
 from fedbnn.methods.dp_fedavg import DPFedAvg
 from fedbnn.methods.fedavg import FedAvg
 from fedbnn.methods.fedbnn import FedBNN

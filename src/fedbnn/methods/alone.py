@@ -4,9 +4,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TypeVar
 
-from fedbnn.message import Message
-from fedbnn.method import Method, Roster, State
-from fedbnn.randomness import Stream
+from fedbnn.base.randomness import Stream
+from fedbnn.federation.message import Message
+from fedbnn.federation.method import Method, Roster, State
 
 S = TypeVar("S", bound=State)
 
@@ -25,7 +25,7 @@ class Alone(Method[S, Silent]):
     def server_init(self, roster: Roster) -> Silent:
         return Silent()
 
-    def agreed(self, roster: Roster, client: int) -> Mapping[str, tuple[int, ...]]:
+    def expected_upload(self, roster: Roster, client: int) -> Mapping[str, tuple[int, ...]]:
         return {}
 
     def server_update(self, state: Silent, replies: Mapping[int, Message], roster: Roster, rng: Stream) -> Silent:

@@ -11,13 +11,13 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from fedbnn import settings
-from fedbnn.errors import UserError
-from fedbnn.message import Message
-from fedbnn.method import Client, Method, Roster, State, Update, Variant
+from fedbnn.base.errors import UserError
+from fedbnn.base.randomness import Stream
+from fedbnn.base.settings import settings
+from fedbnn.federation.message import Message
+from fedbnn.federation.method import Client, Method, Roster, State, Update, Variant
 from fedbnn.methods.point import Point, PointTraining
-from fedbnn.randomness import Stream
-from fedbnn.training import Pull
+from fedbnn.models.training import Pull
 
 S = TypeVar("S", bound=State)
 
@@ -83,7 +83,7 @@ class Averaging(Method[S, Global]):
         refuse_mixed(roster, self.name)
         return Global(self.initial(roster))
 
-    def agreed(self, roster: Roster, client: int) -> Mapping[str, tuple[int, ...]]:
+    def expected_upload(self, roster: Roster, client: int) -> Mapping[str, tuple[int, ...]]:
         size = self.initial_size(roster)
         return {"weights": (size,), "records": (1,)} if self.by_records else {"weights": (size,)}
 
@@ -105,7 +105,7 @@ class Averaging(Method[S, Global]):
         return Message({"weights": vector, "records": count(client)})
 
 
-@settings.dataclass(frozen=True, config=settings.STRICT)
+@settings
 class Relaxed(Averaging[S]):
     """A server that goes only a part of the way, or further: w <- (1 - beta) w + beta sum_i a_i w_i."""
 
@@ -116,7 +116,7 @@ class Relaxed(Averaging[S]):
         return Global(torch.lerp(state.weights, joined.weights, self.beta))
 
 
-@settings.dataclass(frozen=True, config=settings.STRICT)
+@settings
 class SharedPoint(PointTraining):
     """A plain client that takes the server's weights, trains them on its own records, and sends them back."""
 

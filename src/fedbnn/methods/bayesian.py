@@ -9,11 +9,11 @@ from pydantic import Field
 from torch import Tensor
 from torch.nn import functional
 
-from fedbnn import settings
-from fedbnn.bayes import Anchor, Gaussian, Prediction, fit, predict
-from fedbnn.method import Client, State
-from fedbnn.randomness import Stream
-from fedbnn.training import Records, epochs, steps
+from fedbnn.base.randomness import Stream
+from fedbnn.base.settings import settings
+from fedbnn.federation.method import Client, State
+from fedbnn.models.bayes import Anchor, Gaussian, Prediction, fit, predict
+from fedbnn.models.training import Records, epochs, steps
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,7 @@ def mixed(own: Records, other: Records, weight: float, classes: int) -> Records:
     return Records(torch.cat([own.x, other.x]), torch.cat([labels, other.y * (weight * rows / len(other))]))
 
 
-@settings.dataclass(frozen=True, config=settings.STRICT)
+@settings
 class BayesianTraining:
     """Settings and steps of a Bayesian personal model."""
 

@@ -23,7 +23,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from fedbnn.bayes import Prediction
+from fedbnn.models.bayes import Prediction
 from fedbnn.privacy import onto_simplex
 
 Rule = Literal["mean_logits", "mean_probabilities", "sharpened", "corrected", "by_class", "projected"]

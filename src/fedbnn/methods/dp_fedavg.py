@@ -24,10 +24,11 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from fedbnn import settings
-from fedbnn.errors import UserError
-from fedbnn.message import Message
-from fedbnn.method import Client, Roster, Update, Variant
+from fedbnn.base.errors import UserError
+from fedbnn.base.randomness import Stream
+from fedbnn.base.settings import settings
+from fedbnn.federation.message import Message
+from fedbnn.federation.method import Client, Roster, Update, Variant
 from fedbnn.methods.averaging import Averaging, Global
 from fedbnn.methods.point import Point, PointTraining
 from fedbnn.privacy import (
@@ -40,7 +41,6 @@ from fedbnn.privacy import (
     subsampled_epsilon,
     subsampled_noise,
 )
-from fedbnn.randomness import Stream
 
 
 def clip_update(update: Tensor, clip: float) -> Tensor:
@@ -49,7 +49,7 @@ def clip_update(update: Tensor, clip: float) -> Tensor:
     return update * min(1.0, clip * (1 - 1e-6) / max(float(update.norm()), 1e-30))
 
 
-@settings.dataclass(frozen=True, config=settings.STRICT)
+@settings
 class DPFedAvg(PointTraining, Averaging[Point]):
     """Averaging of weights under differential privacy."""
 

@@ -8,8 +8,8 @@ What leaves a client, by `privacy.mechanism`:
 - dp_moments            noisy sums over records at the common small model, which the server improves with them
 - output_perturbation   the personal model's outputs with noise on each of them
 
-All three go through the client's `Door`, which charges its ledger. What the server makes of them, and how often clients
-use it, costs nothing more.
+All three go through the client's `ReleaseGate`, which charges its ledger. What the server makes of them, and how often
+clients use it, costs nothing more.
 """
 
 import math
@@ -21,18 +21,18 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from fedbnn import settings
-from fedbnn.bayes import Prediction
-from fedbnn.errors import UserError
-from fedbnn.message import Agreed, Message, Whole
-from fedbnn.method import Client, Method, Roster, State
+from fedbnn.base.errors import UserError
+from fedbnn.base.randomness import Stream
+from fedbnn.base.settings import settings
+from fedbnn.features.public import Public, public
+from fedbnn.federation.message import Integers, Message, UploadSpec
+from fedbnn.federation.method import Client, Method, Roster, State
 from fedbnn.methods.consensus import Rule, Weights, class_weights, join, output_of, target_of
 from fedbnn.methods.teacher import taught
+from fedbnn.models.bayes import Prediction
 from fedbnn.privacy import Guarantee, PrivacySettings, simplex_sensitivity
 from fedbnn.privacy.head import MOMENTS, Shape, improved
-from fedbnn.privacy.public import Public, public
 from fedbnn.privacy.sums import LARGEST, UNIT
-from fedbnn.randomness import Stream
 
 S = TypeVar("S", bound=State)
 
@@ -59,7 +59,7 @@ class Uploads(State):
     left: Tensor | None = None
 
 
-@settings.dataclass(frozen=True, config=settings.STRICT)
+@settings
 class Exchange(Method[S, Uploads]):
     """Clients send outputs on the alignment set; the server joins the latest of every client and sends that back."""
 
@@ -120,7 +120,7 @@ class Exchange(Method[S, Uploads]):
         client.privacy.plan(client.rounds, client.multiplicity)
 
     def privacy_spent(self, client: Client, turns: int) -> Guarantee | None:
-        return client.door.guarantee() if client.privacy.on else None
+        return client.gate.guarantee() if client.privacy.on else None
 
     def reply(
         self,
@@ -133,15 +133,15 @@ class Exchange(Method[S, Uploads]):
         """What leaves the client; `prediction` gives the personal model's outputs on the alignment set."""
         match client.privacy.mechanism:
             case "dp_teacher":
-                door = client.door
-                return Message({"phi": door.public.outputs(door.teacher())})
+                gate = client.gate
+                return Message({"phi": gate.public.outputs(gate.teacher())})
             case "dp_moments":
-                door, head = client.door, message.get("head")
+                gate, head = client.gate, message.get("head")
                 if head is None:  # the server has all it wants
-                    return Message({"sums": torch.zeros(door.shape.numbers, dtype=torch.int64)})
-                return Message({"sums": door.sums(head)})
+                    return Message({"sums": torch.zeros(gate.shape.numbers, dtype=torch.int64)})
+                return Message({"sums": gate.sums(head)})
             case "output_perturbation":
-                return Message({"phi": client.door.outputs(prediction().probs, message.get("phi_bar"), round_number)})
+                return Message({"phi": client.gate.outputs(prediction().probs, message.get("phi_bar"), round_number)})
         phi = taught
         if phi is None or self.teacher == "both":
             own = output_of(prediction(), self.consensus)
@@ -181,10 +181,10 @@ class Exchange(Method[S, Uploads]):
             return Uploads(torch.zeros(0), torch.zeros(clients), None, shape.empty(), left)
         return Uploads(torch.zeros(clients, points, roster.classes), torch.zeros(clients))
 
-    def agreed(self, roster: Roster, client: int) -> Agreed:
+    def expected_upload(self, roster: Roster, client: int) -> UploadSpec:
         if roster.privacy.mechanism == "dp_moments":
             _, shape = _head_of(roster)
-            return {"sums": Whole((shape.numbers,), LARGEST)}
+            return {"sums": Integers((shape.numbers,), LARGEST)}
         shapes: dict[str, tuple[int, ...]] = {"phi": (len(roster.alignment), roster.classes)}
         return shapes if self.weights == "uniform" else {**shapes, "weight": (1,)}
 

@@ -7,12 +7,12 @@ before, after the client's local training). Unlike the paper, clients use Adam, 
 training costs and does the same as in every other method here.
 """
 
-from fedbnn import settings
+from fedbnn.base.settings import settings
 from fedbnn.methods.averaging import Averaging, SharedPoint
 from fedbnn.methods.point import Point
 
 
-@settings.dataclass(frozen=True, config=settings.STRICT)
+@settings
 class FedAvg(SharedPoint, Averaging[Point]):
     """Federated averaging of one network's weights."""
 

@@ -26,18 +26,18 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from fedbnn import settings
-from fedbnn.bayes import Gaussian, Prediction, kl_divergence, mixture, tune_prior
-from fedbnn.message import Message
-from fedbnn.method import Client, Update
+from fedbnn.base.randomness import Stream
+from fedbnn.base.settings import settings
+from fedbnn.federation.message import Message
+from fedbnn.federation.method import Client, Update
 from fedbnn.methods.bayesian import BayesianTraining, Posterior
 from fedbnn.methods.exchange import Exchange
 from fedbnn.methods.teacher import companion
-from fedbnn.randomness import Stream
-from fedbnn.training import Records
+from fedbnn.models.bayes import Gaussian, Prediction, kl_divergence, mixture, tune_prior
+from fedbnn.models.training import Records
 
 
-@settings.dataclass(frozen=True, config=settings.STRICT)
+@settings
 class FedBNN(BayesianTraining, Exchange[Posterior]):
     """Bayesian personal networks of any architecture, joined by a prior in function space."""
 

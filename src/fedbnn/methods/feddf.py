@@ -16,16 +16,16 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from fedbnn import settings
-from fedbnn.bayes import logits_of
-from fedbnn.errors import UserError
-from fedbnn.message import Message
-from fedbnn.method import Method, Roster, State
+from fedbnn.base.errors import UserError
+from fedbnn.base.randomness import Stream
+from fedbnn.base.settings import settings
+from fedbnn.federation.message import Message
+from fedbnn.federation.method import Method, Roster, State
 from fedbnn.methods.averaging import SharedPoint, weighted_mean
 from fedbnn.methods.point import Point
-from fedbnn.network import FlatNetwork
-from fedbnn.randomness import Stream
-from fedbnn.training import Records, fit_point, steps
+from fedbnn.models.bayes import logits_of
+from fedbnn.models.network import FlatNetwork
+from fedbnn.models.training import Records, fit_point, steps
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,7 @@ def divergence(target: Tensor, logits: Tensor) -> float:
     return float((wanted.exp() * (wanted - logits.double().log_softmax(1))).sum(1).mean())
 
 
-@settings.dataclass(frozen=True, config=settings.STRICT)
+@settings
 class FedDF(SharedPoint, Method[Point, Students]):
     """Ensemble distillation at the server."""
 
@@ -72,7 +72,7 @@ class FedDF(SharedPoint, Method[Point, Students]):
         spans = [(starts[first], starts[first] + size) for first, size in zip(firsts, sizes, strict=True)]
         return Students(torch.cat(students), torch.tensor(spans))
 
-    def agreed(self, roster: Roster, client: int) -> Mapping[str, tuple[int, ...]]:
+    def expected_upload(self, roster: Roster, client: int) -> Mapping[str, tuple[int, ...]]:
         return {"weights": (roster.network(client).size,), "records": (1,)}
 
     def server_update(self, state: Students, replies: Mapping[int, Message], roster: Roster, rng: Stream) -> Students:

@@ -6,17 +6,17 @@ cross-entropy towards the same corrected target as FedBNN's), then trains on its
 
 from pydantic import Field
 
-from fedbnn import settings
-from fedbnn.message import Message
-from fedbnn.method import Client, Update
+from fedbnn.base.randomness import Stream
+from fedbnn.base.settings import settings, with_default
+from fedbnn.federation.message import Message
+from fedbnn.federation.method import Client, Update
 from fedbnn.methods.consensus import Rule
 from fedbnn.methods.exchange import Exchange
 from fedbnn.methods.point import Point, PointTraining
-from fedbnn.randomness import Stream
-from fedbnn.training import Records, fit_point, steps
+from fedbnn.models.training import Records, fit_point, steps
 
 
-@settings.dataclass(frozen=True, config=settings.STRICT)
+@settings
 class FedMD(PointTraining, Exchange[Point]):
     """Logit distillation on the alignment set between plain networks."""
 
@@ -24,8 +24,8 @@ class FedMD(PointTraining, Exchange[Point]):
     summary = "distillation of the consensus on the alignment set into plain networks"
 
     # Chosen on validation records (experiments/tune_digits.py), where they differ from what is best for FedBNN.
-    gamma: float = settings.with_default(Exchange, "gamma", 0.9)
-    consensus: Rule = settings.with_default(Exchange, "consensus", "sharpened")
+    gamma: float = with_default(Exchange, "gamma", 0.9)
+    consensus: Rule = with_default(Exchange, "consensus", "sharpened")
     digest_steps: int = Field(default=100, ge=0, description="Adam steps towards the consensus in each round")
     digest_batch: int = Field(default=128, ge=1, description="alignment points in a minibatch of digestion")
     digest_learning_rate: float = Field(

@@ -6,12 +6,12 @@ client i minimises  f_i(w_i) + mu/2 ||w_i - w||^2;    mu = 0 is FedAvg
 from pydantic import Field
 from torch import Tensor
 
-from fedbnn import settings
+from fedbnn.base.settings import settings
 from fedbnn.methods.fedavg import FedAvg
-from fedbnn.training import Pull
+from fedbnn.models.training import Pull
 
 
-@settings.dataclass(frozen=True, config=settings.STRICT)
+@settings
 class FedProx(FedAvg):
     """FedAvg with a proximal term."""
 

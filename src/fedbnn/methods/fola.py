@@ -26,14 +26,14 @@ from pydantic import Field
 from torch import Tensor
 from torch.nn import functional
 
-from fedbnn import settings
-from fedbnn.message import Message
-from fedbnn.method import Client, Method, Roster, State, Update, Variant
+from fedbnn.base.randomness import Stream
+from fedbnn.base.settings import settings
+from fedbnn.federation.message import Message
+from fedbnn.federation.method import Client, Method, Roster, State, Update, Variant
 from fedbnn.methods.averaging import count, refuse_mixed, shares
 from fedbnn.methods.point import Point, PointTraining
-from fedbnn.network import FlatNetwork
-from fedbnn.randomness import Stream
-from fedbnn.training import Pull, Records, epochs
+from fedbnn.models.network import FlatNetwork
+from fedbnn.models.training import Pull, Records, epochs
 
 NEGLIGIBLE = 1e-12  # a precision below this, relative to the greatest, says nothing about a weight
 
@@ -68,7 +68,7 @@ def product(means: Tensor, precisions: Tensor, powers: Tensor) -> tuple[Tensor, 
     return mean, precision
 
 
-@settings.dataclass(frozen=True, config=settings.STRICT)
+@settings
 class FOLA(PointTraining, Method[Point, Laplace]):
     """A product of Laplace approximations, which is the prior of the next round."""
 
@@ -103,7 +103,7 @@ class FOLA(PointTraining, Method[Point, Laplace]):
         weights = roster.initial_weights(0)
         return Laplace(weights, torch.zeros_like(weights))
 
-    def agreed(self, roster: Roster, client: int) -> Mapping[str, tuple[int, ...]]:
+    def expected_upload(self, roster: Roster, client: int) -> Mapping[str, tuple[int, ...]]:
         size = roster.network(client).size
         return {"weights": (size,), "precision": (size,), "records": (1,)}
 

@@ -1,14 +1,14 @@
 """Local-BNN: every client trains its own Bayesian network alone. Shows what Bayes gives without the federation."""
 
-from fedbnn import settings
-from fedbnn.message import Message
-from fedbnn.method import Client, Update
+from fedbnn.base.randomness import Stream
+from fedbnn.base.settings import settings
+from fedbnn.federation.message import Message
+from fedbnn.federation.method import Client, Update
 from fedbnn.methods.alone import Alone
 from fedbnn.methods.bayesian import BayesianTraining, Posterior
-from fedbnn.randomness import Stream
 
 
-@settings.dataclass(frozen=True, config=settings.STRICT)
+@settings
 class LocalBNN(BayesianTraining, Alone[Posterior]):
     """Bayes by Backprop (Blundell et al. 2015) under the prior N(0, prior_sd^2); nothing is exchanged."""
 

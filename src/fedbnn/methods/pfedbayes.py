@@ -16,15 +16,15 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from fedbnn import settings
-from fedbnn.bayes import Anchor, Gaussian, Prediction, VariationalStep, kl_divergence, predict
-from fedbnn.message import Message
-from fedbnn.method import Client, Roster, Update, Variant
+from fedbnn.base.randomness import Stream
+from fedbnn.base.settings import settings
+from fedbnn.federation.message import Message
+from fedbnn.federation.method import Client, Roster, Update, Variant
 from fedbnn.methods.averaging import Relaxed
 from fedbnn.methods.bayesian import Posterior
-from fedbnn.network import FlatNetwork
-from fedbnn.randomness import Stream
-from fedbnn.training import Records, steps
+from fedbnn.models.bayes import Anchor, Gaussian, Prediction, VariationalStep, kl_divergence, predict
+from fedbnn.models.network import FlatNetwork
+from fedbnn.models.training import Records, steps
 
 
 class Follow:
@@ -80,7 +80,7 @@ def two_level(
     return Gaussian(step.theta.data), follow.w, float(loss)
 
 
-@settings.dataclass(frozen=True, config=settings.STRICT)
+@settings
 class PFedBayes(Relaxed[Posterior]):
     """Personal posteriors whose prior is a localised copy of an averaged one."""
 

@@ -1,7 +1,7 @@
 """pFedGP (Achituve, Shamsian, Navon, Chechik, Fetaya 2021): a shared embedding under personal Gaussian process trees.
 
 The network gives an embedding and is averaged, with equal weights. Each client's classifier is a tree of binary
-Gaussian processes over its own classes (`fedbnn.gp`), without weights of its own: it conditions on its records.
+Gaussian processes over its own classes (`fedbnn.models.gp`), without weights of its own: it conditions on its records.
 A round of a client: build the tree from the class means of the received embedding; `inner_steps` steps of gradient
 descent with momentum on the tree's loss over all of its records; send the embedding's weights.
 
@@ -21,17 +21,17 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from fedbnn import settings
-from fedbnn.bayes import Prediction, logits_of
-from fedbnn.gp import GPSettings, Kernel, fit_tree, predict_tree, sampler, subset, tree_loss
-from fedbnn.message import Message
-from fedbnn.method import Client, Roster, Update, Variant
+from fedbnn.base.randomness import Stream
+from fedbnn.base.settings import settings
+from fedbnn.federation.message import Message
+from fedbnn.federation.method import Client, Roster, Update, Variant
 from fedbnn.methods.averaging import Averaging, Global
 from fedbnn.methods.point import Point
-from fedbnn.randomness import Stream
+from fedbnn.models.bayes import Prediction, logits_of
+from fedbnn.models.gp import GPSettings, Kernel, fit_tree, predict_tree, sampler, subset, tree_loss
 
 
-@settings.dataclass(frozen=True, config=settings.STRICT)
+@settings
 class PFedGP(Averaging[Point]):
     """A shared embedding with a Gaussian process tree for every client."""
 

@@ -18,14 +18,14 @@ from pydantic import Field, model_validator
 from torch import Tensor
 from torch.nn import functional
 
-from fedbnn import settings
-from fedbnn.message import Message
-from fedbnn.method import Client, Update, Variant
+from fedbnn.base.randomness import Stream
+from fedbnn.base.settings import settings
+from fedbnn.federation.message import Message
+from fedbnn.federation.method import Client, Update, Variant
 from fedbnn.methods.averaging import Relaxed
 from fedbnn.methods.point import Point, PointModel
-from fedbnn.network import FlatNetwork
-from fedbnn.randomness import Stream
-from fedbnn.training import Pull, Records, steps
+from fedbnn.models.network import FlatNetwork
+from fedbnn.models.training import Pull, Records, steps
 
 
 def moreau(
@@ -55,7 +55,7 @@ def moreau(
     return theta.clone(), w, float(loss.detach())
 
 
-@settings.dataclass(frozen=True, config=settings.STRICT)
+@settings
 class PFedMe(PointModel, Relaxed[Point]):
     """Personal models pulled towards an average of what their pulls do to it."""
 

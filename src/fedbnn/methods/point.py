@@ -5,11 +5,11 @@ from dataclasses import dataclass
 from pydantic import Field
 from torch import Tensor
 
-from fedbnn import settings
-from fedbnn.bayes import Prediction, average
-from fedbnn.method import Client, State
-from fedbnn.randomness import Stream
-from fedbnn.training import Pull, epochs, fit_point
+from fedbnn.base.randomness import Stream
+from fedbnn.base.settings import settings
+from fedbnn.federation.method import Client, State
+from fedbnn.models.bayes import Prediction, average
+from fedbnn.models.training import Pull, epochs, fit_point
 
 
 @dataclass(frozen=True)
@@ -32,7 +32,7 @@ class PointModel:
         return average(client.network, iter([state.weights]), x)
 
 
-@settings.dataclass(frozen=True, config=settings.STRICT)
+@settings
 class PointTraining(PointModel):
     """Settings and steps of its training by Adam."""
 

@@ -15,10 +15,10 @@ import torch
 from torch import Tensor
 from torch.nn.functional import one_hot
 
-from fedbnn.bayes import Prediction, entropy
-from fedbnn.method import Client
-from fedbnn.privacy.public import DIMENSIONS, Public, public
-from fedbnn.randomness import Stream, repeatable
+from fedbnn.base.randomness import Stream, repeatable
+from fedbnn.features.public import DIMENSIONS, Public, public
+from fedbnn.federation.method import Client
+from fedbnn.models.bayes import Prediction, entropy
 
 STRENGTH = 1.0  # of the penalty |W|^2 / 2, not on the bias, with features scaled to a mean deviation of one
 CONSENSUS_WEIGHT = 3.0  # of the consensus against the client's own records

@@ -11,20 +11,20 @@ from fedbnn.privacy.accountant import (
     subsampled_noise,
 )
 from fedbnn.privacy.clipping import clipped_sum, poisson_batch
-from fedbnn.privacy.door import Door
 from fedbnn.privacy.ledger import Budget, Ledger
 from fedbnn.privacy.noise import gaussian_noise
 from fedbnn.privacy.plan import Plan
+from fedbnn.privacy.release_gate import ReleaseGate
 from fedbnn.privacy.settings import PrivacySettings
 from fedbnn.privacy.simplex import onto_simplex, simplex_sensitivity
 
 __all__ = [
     "Budget",
-    "Door",
     "Guarantee",
     "Ledger",
     "Plan",
     "PrivacySettings",
+    "ReleaseGate",
     "clipped_sum",
     "composed_mu",
     "gaussian_delta",

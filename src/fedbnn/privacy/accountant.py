@@ -25,7 +25,7 @@ from typing import Any, Literal
 
 from scipy.special import log_ndtr
 
-from fedbnn.errors import UserError
+from fedbnn.base.errors import UserError
 
 _ROUNDING = 1e-9  # relative; far above the error of log_ndtr, far below anything anybody prints
 _NOISE_STEP = 5e-4  # relative; how close to the smallest noise the search for subsampled releases comes

@@ -20,8 +20,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NoReturn
 
-from fedbnn.errors import UserError
-from fedbnn.files import secure
+from fedbnn.base.errors import UserError
+from fedbnn.base.files import secure
 
 LINES = "ledger.jsonl"
 HEAD = "head.json"

@@ -11,7 +11,7 @@ import math
 import torch
 from torch import Tensor
 
-from fedbnn.network import FlatNetwork
+from fedbnn.models.network import FlatNetwork
 from fedbnn.privacy.noise import system_uniforms
 from fedbnn.privacy.record_gradients import record_gradients
 

@@ -14,7 +14,7 @@ import math
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from fedbnn.errors import UserError
+from fedbnn.base.errors import UserError
 from fedbnn.privacy.head import Shape
 from fedbnn.privacy.plan import Plan
 from fedbnn.privacy.simplex import simplex_sensitivity

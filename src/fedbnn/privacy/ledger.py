@@ -25,7 +25,7 @@ from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
 
-from fedbnn.errors import UserError
+from fedbnn.base.errors import UserError
 from fedbnn.privacy.accountant import gaussian_epsilon, gaussian_mu
 from fedbnn.privacy.chain import Chain, make_folder, read_file, refuse, sync_folder, telling, write_durably
 from fedbnn.privacy.spending import VERSION, Budget, Charge, Spending

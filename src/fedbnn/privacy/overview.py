@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from fedbnn.errors import UserError
+from fedbnn.base.errors import UserError
 from fedbnn.privacy.accountant import gaussian_epsilon
 from fedbnn.privacy.chain import HEAD, LINES
 from fedbnn.privacy.ledger import Ledger

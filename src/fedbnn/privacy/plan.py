@@ -3,7 +3,7 @@
 import math
 from dataclasses import dataclass
 
-from fedbnn.errors import UserError
+from fedbnn.base.errors import UserError
 from fedbnn.privacy.accountant import composed_mu, gaussian_epsilon, gaussian_mu, noise_multiplier
 
 _MOST_RELEASES = 10**9

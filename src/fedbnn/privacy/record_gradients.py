@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from torch.func import functional_call, grad, vmap
 from torch.nn import functional
 
-from fedbnn.network import FlatNetwork
+from fedbnn.models.network import FlatNetwork
 
 _SHORT = 512
 _CACHE_FRIENDLY = 2**18  # numbers in the windows of a few records that stay in a core's cache

@@ -4,9 +4,9 @@ from typing import Literal
 
 from pydantic import Field
 
-from fedbnn import settings
-from fedbnn.errors import UserError
-from fedbnn.privacy.features import Kind
+from fedbnn.base.errors import UserError
+from fedbnn.base.settings import settings
+from fedbnn.features.maps import Kind
 from fedbnn.privacy.plan import Plan
 from fedbnn.privacy.spending import Budget
 from fedbnn.privacy.sums import MILLIONTH, Noise
@@ -21,7 +21,7 @@ MECHANISMS: dict[str, str] = {
 }
 
 
-@settings.dataclass(frozen=True, config=settings.STRICT)
+@settings
 class PrivacySettings:
     """Record-level differential privacy of what leaves a client, for methods that exchange outputs."""
 

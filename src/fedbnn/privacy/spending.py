@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from fedbnn.errors import UserError
+from fedbnn.base.errors import UserError
 from fedbnn.privacy.accountant import gaussian_epsilon
 from fedbnn.privacy.chain import Row, refuse
 

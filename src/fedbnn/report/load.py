@@ -9,8 +9,8 @@ from typing import Any, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
-from fedbnn.errors import UserError
-from fedbnn.metrics import ReliabilityBins, UncertaintyHistogram
+from fedbnn.base.errors import UserError
+from fedbnn.federation.metrics import ReliabilityBins, UncertaintyHistogram
 from fedbnn.report.privacy import Guarantee, weakest
 from fedbnn.report.schema import Comparison, Result
 from fedbnn.report.variants import Variant

@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
-from fedbnn.metrics import ReliabilityBins, UncertaintyHistogram
+from fedbnn.federation.metrics import ReliabilityBins, UncertaintyHistogram
 from fedbnn.report.privacy import Guarantee
 from fedbnn.report.variants import Variant
 

@@ -4,7 +4,7 @@ import os
 import tempfile
 from pathlib import Path
 
-from fedbnn.errors import UserError
+from fedbnn.base.errors import UserError
 from fedbnn.report.load import load
 from fedbnn.report.page import render
 

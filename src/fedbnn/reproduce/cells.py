@@ -12,10 +12,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from fedbnn.config import Config, as_of_today, load_config
-from fedbnn.errors import UserError
+from fedbnn.base.errors import UserError
 from fedbnn.reproduce.plan import Column, Cost, Curve, Plan, Reliability, Row, Table
-from fedbnn.runs import differences, read_json
+from fedbnn.runs.config import Config, as_of_today, load_config
+from fedbnn.runs.folder import differences, read_json
 
 
 @dataclass(frozen=True)

@@ -10,16 +10,16 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
-from fedbnn import experiment
-from fedbnn.config import Config, EngineSettings
-from fedbnn.data.nearest import did_you_mean
-from fedbnn.devices import find_device
-from fedbnn.engines import ClientFailure, Engine
-from fedbnn.errors import UserError
-from fedbnn.observer import Observer
+from fedbnn.base.devices import find_device
+from fedbnn.base.errors import UserError
+from fedbnn.base.wording import did_you_mean
+from fedbnn.federation.engines import ClientFailure, Engine
 from fedbnn.reproduce.cells import Cell, Entry, expand
 from fedbnn.reproduce.plan import Plan, columns, row_names
 from fedbnn.reproduce.write import make_folder, write_page, write_study
+from fedbnn.runs import experiment
+from fedbnn.runs.config import Config, EngineSettings
+from fedbnn.runs.observer import Observer
 
 ALL = "all"
 

@@ -13,9 +13,9 @@ from typing import Annotated, Any, Literal, Self, get_args, get_origin
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
-from fedbnn.data.nearest import did_you_mean
-from fedbnn.errors import UserError
-from fedbnn.evaluation import DETECTION, SCORES
+from fedbnn.base.errors import UserError
+from fedbnn.base.wording import did_you_mean
+from fedbnn.federation.evaluation import DETECTION, SCORES
 from fedbnn.methods import METHODS
 from fedbnn.reproduce.published import TABLE1
 

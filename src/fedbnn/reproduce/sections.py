@@ -5,7 +5,7 @@ from functools import reduce
 from operator import add
 from typing import Any
 
-from fedbnn.metrics import ReliabilityBins
+from fedbnn.federation.metrics import ReliabilityBins
 from fedbnn.report.charts.reliability import reliability_diagram
 from fedbnn.report.figures import Spread, duration, show, size
 from fedbnn.reproduce import tables

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from fedbnn.errors import UserError
+from fedbnn.base.errors import UserError
 from fedbnn.report.figures import counted, duration, show
 from fedbnn.reproduce import markdown, page
 from fedbnn.reproduce.blocks import Figure
@@ -14,7 +14,7 @@ from fedbnn.reproduce.charts import alone
 from fedbnn.reproduce.collect import FORMAT, collect
 from fedbnn.reproduce.plan import Plan
 from fedbnn.reproduce.sections import section
-from fedbnn.runs import read_json, write_atomically, write_json
+from fedbnn.runs.folder import read_json, write_atomically, write_json
 
 
 def make_folder(out: Path) -> None:

@@ -3,7 +3,7 @@
 import numpy as np
 from markupsafe import Markup
 
-from fedbnn.metrics import ReliabilityBins
+from fedbnn.federation.metrics import ReliabilityBins
 from fedbnn.report.axes import Box, horizontal, vertical
 from fedbnn.report.figures import plain, show
 from fedbnn.report.svg import Drawing

@@ -2,8 +2,8 @@
 
 from markupsafe import Markup
 
-from fedbnn.metrics import UncertaintyHistogram
-from fedbnn.metrics.predictions import Floats
+from fedbnn.federation.metrics import UncertaintyHistogram
+from fedbnn.federation.metrics.predictions import Floats
 from fedbnn.report.axes import Box, horizontal
 from fedbnn.report.figures import plain, show
 from fedbnn.report.svg import Drawing, Scale

@@ -1,0 +1,91 @@
+"""How settings are declared: a frozen pydantic dataclass whose fields carry their own documentation.
+
+Every table of the configuration (data, partition, a method's hyper-parameters, ...) is a class made with
+`@settings`, and every field is `Field(default, description="...", ge=..., ...)`. The description is written
+once: it becomes the comment in `fedbnn config`, the help text and the docs.
+"""
+
+import json
+import tomllib
+from collections.abc import Sequence
+from copy import copy
+from pathlib import Path
+from typing import Any, TypeVar, cast, dataclass_transform, get_args, get_origin
+
+from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
+from pydantic.dataclasses import dataclass
+from pydantic.fields import FieldInfo
+
+from fedbnn.base.errors import UserError
+from fedbnn.base.wording import did_you_mean
+
+STRICT = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False)
+T = TypeVar("T")
+
+
+@dataclass_transform(frozen_default=True, field_specifiers=(Field,))
+def settings(cls: type[T]) -> type[T]:
+    """Declare a table of settings: frozen, of the declared types, within the declared ranges, without unknown keys."""
+    return cast(type[T], dataclass(frozen=True, config=STRICT)(cls))
+
+
+def with_default(cls: Any, name: str, default: Any) -> Any:
+    """The field of a base class with another default: its rule and description stay written once."""
+    field = copy(cls.__pydantic_fields__[name])
+    field.default = default
+    return field
+
+
+def parsed(kind: type[T], text: str | bytes, origin: str = "") -> T:
+    """Settings from JSON; the first mistake becomes one line that names the field, the value and the rule.
+
+    `origin` is how the line begins: the file they come from.
+    """
+    try:
+        return TypeAdapter(kind).validate_json(text)
+    except ValidationError as error:
+        raise UserError(f"{origin}: {_explain(error, kind)}" if origin else _explain(error, kind)) from None
+
+
+def read_toml(kind: type[T], path: Path, missing: str = "") -> T:
+    """Settings from a TOML file; mistakes begin with its name, and `missing` says what to do where there is none."""
+    try:
+        text = json.dumps(tomllib.loads(path.read_text(encoding="utf-8")))
+    except FileNotFoundError:
+        raise UserError(f"{path}: there is no such file{missing}") from None
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        raise UserError(f"{path}: cannot be read as TOML: {error}") from None
+    except TypeError as error:
+        raise UserError(f"{path}: dates and times are not used in any field ({error})") from None
+    return parsed(kind, text, str(path))
+
+
+def _explain(error: ValidationError, kind: Any) -> str:
+    unknown = ("unexpected_keyword_argument", "extra_forbidden")
+    # A name that was mistyped is also missing: what was typed tells more.
+    first = min(error.errors(), key=lambda one: one["type"] not in unknown)
+    location = first["loc"]
+    dotted = ".".join(str(part) for part in location)
+    if first["type"] in unknown:
+        known = _fields_at(kind, location[:-1])
+        return f"unknown key {dotted!r}{did_you_mean(str(location[-1]), known)} (known here: {', '.join(known)})"
+    if first["type"] in ("missing", "missing_argument"):
+        return f"{dotted} is missing"
+    if first["type"] == "value_error" and isinstance(first["input"], dict):  # a rule over several fields names them
+        return ": ".join(filter(None, (dotted, str(first["ctx"]["error"]))))
+    return f"{dotted} = {first['input']!r}: {first['msg']}" if dotted else first["msg"]
+
+
+def _fields_at(kind: Any, location: Sequence[str | int]) -> list[str]:
+    """Names of the fields of the table at this place of the settings."""
+    for part in location:
+        kind = get_args(kind)[0] if isinstance(part, int) else fields_of(kind)[part].annotation
+    return list(fields_of(kind))
+
+
+def fields_of(kind: Any) -> dict[str, FieldInfo]:
+    """The fields of a settings class, in order of declaration; of `X | None` and of a tuple of X, those of X."""
+    if get_origin(kind) is not None:
+        kind = get_args(kind)[0]
+    fields: dict[str, FieldInfo] = getattr(kind, "__pydantic_fields__", {})
+    return fields

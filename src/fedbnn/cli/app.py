@@ -1,0 +1,211 @@
+"""The command line: parse, call one function, print. No logic lives here."""
+
+import inspect
+import json
+import sys
+import traceback
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated, Any
+
+import click
+import typer
+from rich.markup import escape
+
+from fedbnn.base.errors import UserError
+from fedbnn.base.version import __version__
+from fedbnn.cli import flower as flower_cli
+from fedbnn.cli import predict as predict_cli
+from fedbnn.cli import privacy as privacy_cli
+from fedbnn.cli import reproduce as reproduce_cli
+from fedbnn.cli import tables
+from fedbnn.cli.progress import TerminalProgress
+from fedbnn.cli.terminal import ConfigFile, Json, Set, complain, error_console, out_console
+from fedbnn.data.presence import presence
+from fedbnn.deployment import start
+from fedbnn.federation.engines import ClientFailure
+from fedbnn.methods import METHODS
+from fedbnn.models.architectures import MODELS
+from fedbnn.report import write_report
+from fedbnn.runs import experiment
+from fedbnn.runs.config import check_method, default_toml, load_config, presets
+
+app = typer.Typer(
+    no_args_is_help=True,
+    help="Bayesian federated learning among unequal partners: every client its own Bayesian network, joined by "
+    "priors in function space.",
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+app.add_typer(privacy_cli.app, name="privacy")
+app.add_typer(flower_cli.app, name="flower")
+app.command()(reproduce_cli.reproduce)
+app.command()(predict_cli.predict)
+INTERRUPTED = 130
+Resume = Annotated[bool, typer.Option("--resume", help="Go on where an earlier run of the same command stopped.")]
+
+
+def _version(show: bool) -> None:
+    if show:
+        typer.echo(f"fedbnn {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _main(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
+    ] = False,
+) -> None:
+    pass
+
+
+@app.command()
+def run(
+    config: ConfigFile = None,
+    changes: Set = None,
+    out: Annotated[Path | None, typer.Option(help="Run folder; default runs/DATASET-METHOD-seedN.")] = None,
+    engine: Annotated[
+        str | None, typer.Option(help="Where clients run: local or flower-sim; short for --set engine.kind=...")
+    ] = None,
+    resume: Resume = False,
+    as_json: Json = False,
+) -> None:
+    """Run one method and write its run folder, result and report.
+
+    CONFIG is a TOML file (see `fedbnn config`) or a preset (see `fedbnn presets`); without it, the digits federation.
+    """
+    settings = load_config(config, [*(changes or []), *([f"engine.kind={engine}"] if engine else [])])
+    folder = out or Path("runs") / f"{settings.data.source}-{settings.method}-seed{settings.seed}"
+    experiment.obtain_data(settings)
+    with TerminalProgress(error_console) as progress:
+        result = start.run(settings, folder, resume=resume, observer=progress)
+    _show([result], folder, as_json)
+
+
+@app.command()
+def compare(
+    config: ConfigFile = None,
+    methods: Annotated[
+        str | None,
+        typer.Option(help="Methods to compare, separated by commas; default: all that this federation allows."),
+    ] = None,
+    seeds: Annotated[str, typer.Option(help="Seeds, separated by commas; default: the configuration's.")] = "",
+    changes: Set = None,
+    out: Annotated[Path | None, typer.Option(help="Folder of the comparison; default runs/DATASET-compare.")] = None,
+    resume: Resume = False,
+    as_json: Json = False,
+) -> None:
+    """Run several methods on the same data, seeds and budget; one table, one report. CONFIG as in `run`.
+
+    All methods with their tuned settings: fedbnn compare digits-homogeneous --seeds 0,1,2
+    """
+    settings = load_config(config, changes or [])
+    names = None if methods is None else _listed(methods)
+    for name in names or []:
+        check_method(name)
+    folder = out or Path("runs") / f"{settings.data.source}-compare"
+    numbers = [_seed(text) for text in _listed(seeds)] or [settings.seed]
+    experiment.obtain_data(settings)
+    with TerminalProgress(error_console) as progress:
+        results = experiment.compare(settings, names, folder, seeds=numbers, resume=resume, observer=progress)
+    _show(results, folder, as_json)
+
+
+@app.command()
+def report(folder: Annotated[Path, typer.Argument(metavar="DIR", help="A run or comparison folder.")]) -> None:
+    """Write the HTML report of a run or comparison folder DIR again."""
+    typer.echo(write_report(folder))
+
+
+@app.command()
+def methods(as_json: Json = False) -> None:
+    """List the methods."""
+    _list("method", {name: cls.summary for name, cls in METHODS.items()}, as_json)
+
+
+@app.command()
+def models(as_json: Json = False) -> None:
+    """List the models; your own are 'package.module:factory'."""
+    _list("model", {name: (inspect.getdoc(make) or "").splitlines()[0] for name, make in MODELS.items()}, as_json)
+
+
+@app.command()
+def datasets(as_json: Json = False) -> None:
+    """List the sources of data, and where each was found.
+
+    Public data sets are looked for in the folder $FEDBNN_DATA, then in ~/.cache/fedbnn (or $XDG_CACHE_HOME/fedbnn):
+    NAME.npz or the original files, as they are or in a folder NAME. What is not there is downloaded on first use.
+    """
+    found = presence()
+    if as_json:
+        typer.echo(json.dumps([asdict(one) for one in found], indent=2))
+    else:
+        out_console.print(tables.datasets(found))
+
+
+@app.command("presets")
+def list_presets(as_json: Json = False) -> None:
+    """List the configurations that come with the package; `run` and `compare` take their names."""
+    _list("preset", presets(), as_json)
+
+
+@app.command()
+def config() -> None:
+    """Print the default configuration as commented TOML, to start your own from."""
+    typer.echo(default_toml(), nl=False)
+
+
+def _listed(text: str) -> list[str]:
+    return [part.strip() for part in text.split(",") if part.strip()]
+
+
+def _seed(text: str) -> int:
+    if not text.isdecimal():
+        raise UserError(f"--seeds: '{text}' is not a whole number from 0 up")
+    return int(text)
+
+
+def _list(kind: str, entries: dict[str, str], as_json: bool) -> None:
+    if as_json:
+        typer.echo(json.dumps([{kind: name, "summary": text} for name, text in entries.items()], indent=2))
+    else:
+        out_console.print(tables.listing(kind, entries))
+
+
+def _show(results: Sequence[dict[str, Any]], folder: Path, as_json: bool) -> None:
+    if as_json:
+        typer.echo(json.dumps(list(results) if len(results) > 1 else results[0], indent=2))
+    else:
+        table = tables.comparison(results)
+        out_console.print(table)
+        for words in table.protection():
+            out_console.print(words, highlight=False, markup=False)
+        out_console.print(f"Report: {escape(str((folder / 'report.html').resolve()))}", soft_wrap=True, highlight=False)
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Entry point: 0 success, 2 the user's mistake, 1 a failure of ours or a client's, 130 stopped by Ctrl-C."""
+    try:
+        code = app(args=arguments, standalone_mode=False) or 0
+        if code == INTERRUPTED:  # what typer makes of Ctrl-C
+            raise KeyboardInterrupt
+        sys.exit(code)
+    except UserError as error:
+        complain(error)
+        sys.exit(2)
+    except click.ClickException as error:
+        error.show()
+        sys.exit(error.exit_code)
+    except (KeyboardInterrupt, click.Abort):
+        error_console.print(
+            "stopped; --resume goes on after the last finished round, `reproduce` and `flower up` by themselves"
+        )
+        sys.exit(INTERRUPTED)
+    except ClientFailure as error:
+        complain(error)
+        sys.exit(1)
+    except Exception:
+        traceback.print_exc()
+        sys.exit(1)

@@ -1,0 +1,97 @@
+"""The commands of `fedbnn privacy`: parse, call one function, print."""
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from fedbnn.audit import configuration as auditing
+from fedbnn.cli import privacy_tables
+from fedbnn.cli.terminal import ConfigFile, Json, Set, complain, counting, out_console
+from fedbnn.privacy.forecast import Private, Sizes, forecast
+from fedbnn.privacy.overview import overview
+from fedbnn.runs.config import load_config
+
+app = typer.Typer(no_args_is_help=True, help="Plan, look up and audit what is spent on privacy.")
+
+SIZES = Sizes()
+
+
+@app.command()
+def plan(
+    epsilon: Annotated[float | None, typer.Option(help="What all releases may cost together.")] = None,
+    noise_multiplier: Annotated[
+        float | None, typer.Option(help="Standard deviation of the noise over the sensitivity, of one release.")
+    ] = None,
+    releases: Annotated[int | None, typer.Option(help="Number of releases.")] = None,
+    delta: Annotated[float, typer.Option(help="Probability that is exempt.")] = 1e-5,
+    mechanism: Annotated[Private, typer.Option(help="What is released.")] = "dp_teacher",
+    records: Annotated[int, typer.Option(help="Records of a client.")] = SIZES.records,
+    classes: Annotated[int, typer.Option(help="Number of classes.")] = SIZES.classes,
+    dimensions: Annotated[int, typer.Option(help="Public features.")] = SIZES.dimensions,
+    alignment: Annotated[int, typer.Option(help="Points of the alignment set.")] = SIZES.alignment,
+    clients: Annotated[int, typer.Option(help="Number of clients.")] = SIZES.clients,
+    multiplicity: Annotated[int, typer.Option(help="Clients that hold one and the same record, at most.")] = 1,
+    as_json: Json = False,
+) -> None:
+    """Divide a budget: two of --epsilon, --noise-multiplier and --releases give the third, and what it leaves.
+
+    Without any of the three: epsilon 3 in one release.
+    """
+    found = forecast(
+        mechanism,
+        delta,
+        Sizes(records, classes, dimensions, alignment, clients),
+        epsilon=epsilon,
+        noise_multiplier=noise_multiplier,
+        releases=releases,
+        multiplicity=multiplicity,
+    )
+    if as_json:
+        typer.echo(json.dumps(found.to_dict(), indent=2))
+    else:
+        out_console.print(privacy_tables.forecast(found), highlight=False)
+
+
+@app.command()
+def spent(
+    folder: Annotated[
+        Path, typer.Argument(metavar="DIR", help="A run folder, a folder of ledgers, or a ledger's own.")
+    ],
+    delta: Annotated[float, typer.Option(help="Delta at which epsilon is told.")] = 1e-5,
+    as_json: Json = False,
+) -> None:
+    """What was spent, as the ledgers in DIR have it; changes nothing."""
+    found = overview(folder, delta)
+    if as_json:
+        typer.echo(json.dumps(found.to_dict(), indent=2))
+    else:
+        out_console.print(privacy_tables.overview(found), highlight=False)
+    for account in found.broken:
+        complain(account.problem)
+    if found.broken:
+        raise typer.Exit(1)
+
+
+@app.command()
+def audit(
+    config: ConfigFile = None,
+    changes: Set = None,
+    trials: Annotated[int, typer.Option(help="Attacks with the record, and as many without it.")] = 1000,
+    confidence: Annotated[float, typer.Option(help="Probability with which the lower bound holds.")] = 0.999,
+    as_json: Json = False,
+) -> None:
+    """Attack a client of this configuration and see whether its guarantee holds; takes minutes. CONFIG as in `run`.
+
+    The exit code is 1 if the guarantee is refuted.
+    """
+    settings = load_config(config, changes or [])
+    with counting("audit", trials) as progress:
+        found = auditing.audit(settings, trials=trials, confidence=confidence, progress=progress)
+    if as_json:
+        typer.echo(json.dumps(found.to_dict(), indent=2))
+    else:
+        out_console.print(privacy_tables.audit(found), highlight=False)
+    if found.caught:
+        raise typer.Exit(1)

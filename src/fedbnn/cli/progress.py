@@ -1,0 +1,72 @@
+"""Live progress in the terminal: round, client, accuracy, time left. Plain lines where there is no terminal."""
+
+from typing import Any
+
+from rich.console import Console
+from rich.markup import escape
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
+from rich.progress import TimeRemainingColumn as TimeLeft
+
+from fedbnn.federation.evaluation import headline
+from fedbnn.federation.loop import Round
+from fedbnn.runs.config import Config
+from fedbnn.runs.observer import Observer
+from fedbnn.runs.results import mean
+
+
+class TerminalProgress(Observer):
+    """One bar a run; a bar's unit is one client's turn in one round."""
+
+    def __init__(self, console: Console) -> None:
+        self.console = console
+        self.bars = Progress(
+            TextColumn("[bold]{task.description}"),
+            BarColumn(bar_width=24),
+            MofNCompleteColumn(),
+            TextColumn("{task.fields[status]}"),
+            TimeElapsedColumn(),
+            TextColumn("left"),
+            TimeLeft(),
+            console=console,
+            disable=not console.is_terminal,
+        )
+        self.task = TaskID(0)
+        self.rounds = 0
+        self.accuracy = ""
+
+    def __enter__(self) -> "TerminalProgress":
+        self.bars.start()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.bars.stop()
+
+    def run_started(self, title: str, config: Config, clients: int, round_number: int) -> None:
+        self.title, self.rounds, self.accuracy = title, config.rounds, ""
+        total = clients + round(config.rounds * max(1, clients * config.participation))
+        done = 0 if round_number < 0 else clients + round(round_number * max(1, clients * config.participation))
+        self.task = self.bars.add_task(title, total=total, completed=done, status="warm-up")
+        if round_number >= 0:
+            self.note(f"{title}: going on after round {round_number}")
+
+    def client_done(self, activity: str, round_number: int, client: int) -> None:
+        where = "warm-up" if round_number == 0 else f"round {round_number}/{self.rounds}"
+        doing = f"client {client}" if activity == "update" else f"scoring {client}"
+        self.bars.update(self.task, advance=1 if activity == "update" else 0, status=f"{where}, {doing}{self.accuracy}")
+
+    def round_done(self, record: Round) -> None:
+        if not record.scores:
+            return
+        scores = [headline(found).scores for found in record.scores.values()]
+        own, everything = (mean([s[name] for s in scores]) for name in ("own_class_accuracy", "all_class_accuracy"))
+        self.accuracy = f", own {own:.1%}, all {everything:.1%}"
+        if not self.console.is_terminal:
+            self.console.print(
+                f"{self.title}: round {record.number}/{self.rounds}{self.accuracy}, {record.seconds:.1f} s"
+            )
+
+    def run_finished(self, result: dict[str, Any]) -> None:
+        self.bars.update(self.task, completed=self.bars.tasks[self.task].total, status=self.accuracy.lstrip(", "))
+
+    def note(self, text: str) -> None:
+        self.console.print(f"note: {escape(text)}", style="yellow", highlight=False, soft_wrap=True)

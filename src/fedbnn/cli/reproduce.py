@@ -1,0 +1,106 @@
+"""The command `fedbnn reproduce`: parse, call one function, print."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from fedbnn.base.errors import UserError
+from fedbnn.cli import tables
+from fedbnn.cli.cell_progress import CellProgress
+from fedbnn.cli.terminal import Set, error_console, out_console
+from fedbnn.report.figures import MISSING, duration, show
+from fedbnn.reproduce import driver
+from fedbnn.reproduce.plan import find, load
+from fedbnn.reproduce.write import make_folder
+
+
+def reproduce(
+    context: typer.Context,
+    studies: Annotated[
+        list[str] | None, typer.Argument(metavar="[STUDY]...", help="Studies to make, or all; without any: their list.")
+    ] = None,
+    scale: Annotated[
+        str,
+        typer.Option(help="cpu: hours on a small machine; paper: the paper's settings; quick: minutes; or a folder."),
+    ] = "cpu",
+    quick: Annotated[bool, typer.Option("--quick", help="The same as --scale quick; needs no data files.")] = False,
+    methods: Annotated[str, typer.Option(help="Run only these rows or methods, separated by commas.")] = "",
+    datasets: Annotated[str, typer.Option(help="Run only on these data sets.")] = "",
+    sizes: Annotated[str, typer.Option(help="Run only these sizes of data.")] = "",
+    seeds: Annotated[str, typer.Option(help="Run only these of the plan's seeds.")] = "",
+    changes: Set = None,
+    out: Annotated[
+        Path, typer.Option(help="Folder of the results; a folder of the scale's name is made in it.")
+    ] = Path("results"),
+    runs: Annotated[Path, typer.Option(help="Folder of the runs.")] = Path("runs/reproduce"),
+    finished: Annotated[bool, typer.Option("--finished", help="Run nothing; write what has been run.")] = False,
+    listed: Annotated[bool, typer.Option("--list", help="Run nothing; list the cells and what is done.")] = False,
+) -> None:
+    """Make the paper's table and figures again, cell by cell, beside the published numbers.
+
+    Stop it at any time: the same command goes on where it stopped, and what is finished is in the tables already.
+    """
+    plan = load(find("quick" if quick else scale))
+    if not studies:
+        typer.echo(context.get_help())
+        out_console.print(f"Studies of scale {escape(plan.name)}:")
+        out_console.print(tables.listing("study", {n: s.title for n, s in plan.contents.studies.items()}))
+        return
+    selection = driver.Selection(
+        _names(methods), _names(datasets), _names(sizes), [_seed(one) for one in _names(seeds)]
+    )
+    work = driver.prepare(plan, driver.choose(plan, studies), runs / plan.name, selection, changes or [])
+    folder = out / plan.name
+    problems: list[str] = []
+    if listed:
+        # A pipe gets each cell on a line of its own, for grep.
+        (out_console if out_console.is_terminal else Console(emoji=False, width=1000)).print(_cells(work))
+        return
+    if finished:
+        make_folder(folder)
+        work.write(folder)
+    else:
+        with CellProgress(error_console) as progress:
+            problems = driver.run(work, folder, progress)
+    out_console.print(f"Results: {escape(str((folder / 'index.html').resolve()))}", soft_wrap=True, highlight=False)
+    if problems:
+        error_console.print(f"{len(problems)} of {len(work.cells)} cells failed", style="red")
+        raise typer.Exit(1)
+
+
+def _cells(work: driver.Work) -> Table:
+    clock = driver.Clock()
+    results = {cell.folder: cell.result() for cell in work.cells}
+    for cell in work.cells:
+        if result := results[cell.folder]:
+            clock.learn(cell, result["seconds"])
+    table = Table(box=None, pad_edge=False, caption_justify="left")
+    for heading in ("cell", "folder", "state", "time"):
+        table.add_column(heading, justify="right" if heading == "time" else "left", overflow="fold")
+    for cell in work.cells:
+        result, guess = results[cell.folder], clock.estimate(cell)
+        state = "done" if result else "started" if cell.started else "to run"
+        time = (
+            show(result["seconds"], duration) if result else MISSING if guess is None else f"~{show(guess, duration)}"
+        )
+        table.add_row(cell.title, cell.folder.name, state, time)
+    left = [cell for cell in work.cells if not results[cell.folder]]
+    guess = clock.left(left)
+    table.caption = f"{len(work.cells)} cells, {len(left)} to run" + (
+        f", about {show(guess, duration)}" if left and guess is not None else ""
+    )
+    return table
+
+
+def _names(text: str) -> list[str]:
+    return [part.strip() for part in text.split(",") if part.strip()]
+
+
+def _seed(text: str) -> int:
+    if not text.isdecimal():
+        raise UserError(f"--seeds: '{text}' is not a whole number from 0 up")
+    return int(text)

@@ -1,0 +1,75 @@
+"""A site on Flower: the ClientApp that answers with what its `Node` says, for every method."""
+
+import logging
+from collections.abc import Callable
+from pathlib import Path
+
+from flwr.app import Context
+from flwr.app import Message as FlowerMessage
+from flwr.clientapp import ClientApp
+
+from fedbnn.base.errors import UserError
+from fedbnn.deployment.agreement import Refused
+from fedbnn.deployment.flower.wire import packed, unpacked
+from fedbnn.deployment.node import LARGEST, Kind, Node, Request
+from fedbnn.federation.engines import ClientFailure
+from fedbnn.federation.message import BadMessage, Message
+
+log = logging.getLogger("flwr")
+
+
+def make_app(node_of: Callable[[Context], Node], candid: bool = False) -> ClientApp:
+    """A ClientApp whose sites are found by `node_of`; if `candid`, it tells the server why it cannot go on."""
+    made = ClientApp()
+
+    @made.query()
+    def hello(message: FlowerMessage, context: Context) -> FlowerMessage:
+        return answered("hello", message, lambda: node_of(context), candid)
+
+    @made.train()
+    def update(message: FlowerMessage, context: Context) -> FlowerMessage:
+        return answered("update", message, lambda: node_of(context), candid)
+
+    @made.evaluate()
+    def evaluate(message: FlowerMessage, context: Context) -> FlowerMessage:
+        return answered("evaluate", message, lambda: node_of(context), candid)
+
+    return made
+
+
+def answered(kind: Kind, message: FlowerMessage, find: Callable[[], Node], candid: bool) -> FlowerMessage:
+    """The reply to one of the server's messages.
+
+    Why a site refuses is told to the server. Why it cannot go on is written to the site's own log only: such a text may
+    name files, counts or values of records.
+    """
+    try:
+        received, facts = unpacked(message.content, LARGEST)
+        answer = find().answer(_request(kind, received, facts))
+        content = packed(answer.message, answer.facts)
+    except (Refused, BadMessage) as error:
+        log.error("%s", error)
+        content = packed(Message(), {"refused": str(error).removeprefix("refused: ")})
+    except (UserError, ClientFailure) as error:
+        log.error("failed: %s", error)
+        told = {"failed": "user" if isinstance(error, UserError) else "client", "text": str(error)}
+        content = packed(Message(), told if candid else {"refused": "it cannot go on; its log says why"})
+    return FlowerMessage(content, reply_to=message)
+
+
+def _request(kind: Kind, message: Message, facts: dict[str, object]) -> Request:
+    number, terms, foreign = facts.get("round"), facts.get("terms"), facts.get("foreign", False)
+    if type(number) is not int or not isinstance(terms, str) or not isinstance(foreign, bool):
+        raise BadMessage("a request needs 'round' (a whole number) and 'terms' (a text)")
+    return Request(kind, number, terms, message, foreign)
+
+
+def _node_of(context: Context) -> Node:
+    """The site that the node's own configuration names."""
+    place = context.node_config.get("site")
+    if not isinstance(place, str):
+        raise UserError("the node was started without --node-config 'site=\"/path/to/site.toml\"'")
+    return Node.from_file(Path(place))
+
+
+app = make_app(_node_of)

@@ -1,0 +1,237 @@
+"""The server's half on Flower's Message API: one strategy for every method.
+
+Round n of ours is one round of Flower's: `configure_train` sends what the method broadcasts, `aggregate_train` lets in
+the replies that are as agreed and gives them to the method, `configure_evaluate` and `aggregate_evaluate` ask for
+scores where the round is to be scored. A reply that is not as agreed, late or missing is dropped and named, and the
+round goes on with the others; a round that fewer than `quorum` sites answered is held again.
+"""
+
+import math
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+from flwr.app import ArrayRecord, ConfigRecord, MessageType, MetricRecord
+from flwr.app import Message as FlowerMessage
+from flwr.serverapp import Grid
+from flwr.serverapp.strategy import Strategy
+
+from fedbnn.base.errors import UserError
+from fedbnn.deployment.flower.attendance import Attendance, content_of, facts_of
+from fedbnn.deployment.flower.grid import WatchedGrid
+from fedbnn.deployment.flower.wire import packed
+from fedbnn.deployment.terms import Terms
+from fedbnn.federation.evaluation import Evaluation
+from fedbnn.federation.loop import Listener, Round, Turn
+from fedbnn.federation.message import BadMessage, Message, upload_bytes
+from fedbnn.federation.server import Server
+
+Finished = Callable[[Round], None]
+"""Called with what happened in a round when it is finished, scores included."""
+
+MOST_FAILURES = 3
+ASK_AGAIN = 2.0  # seconds between looks at who is there
+GREETING = 120.0  # seconds a node has to say who it is
+_ACTIVITIES = {MessageType.TRAIN: "update", MessageType.EVALUATE: "evaluate"}
+_SILENT = "it did not answer in time"
+
+
+class FederationStrategy(Strategy):
+    """Drives a `Server` over Flower's nodes; made for one run, which it may take up where it was left.
+
+    Attributes:
+        server: the method's server half.
+        attendance: which node speaks for which site.
+        failures: rounds in a row that too few sites answered.
+
+    """
+
+    def __init__(
+        self,
+        terms: Terms,
+        server: Server,
+        attendance: Attendance,
+        *,
+        timeout: float = 3600.0,
+        quorum: int = 1,
+        tell: Callable[[str], None] = print,
+        finished: Finished = lambda _: None,
+        listener: Listener = lambda *_: None,
+        failed: Callable[[str, str], None] = lambda *_: None,
+    ) -> None:
+        self.server = server
+        self.attendance = attendance
+        self.failures = 0
+        self._terms = terms
+        self._quorum = quorum
+        self._timeout = timeout  # seconds a site has for its turn
+        self._listener = listener
+        self._failed = failed  # told of candid nodes that cannot go on: "user" or "client", and why
+        self._tell = tell
+        self._finished = finished
+        self._asked: dict[int, FlowerMessage] = {}
+        self._sent: dict[int, Message] = {}
+        self._turns: dict[int, Turn] | None = None  # of the round that is to be scored; None: it is held again
+        self._started = 0.0
+
+    @property
+    def left(self) -> int:
+        """Rounds that are still to be held, the warm-up included."""
+        return self._terms.rounds - self.server.round_number
+
+    def configure_train(
+        self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
+    ) -> list[FlowerMessage]:
+        self._started = time.perf_counter()
+        number = self.server.round_number + 1
+        wanted = self.server.participants(number)
+        self._wait_for_quorum(grid, wanted)
+        there = self.attendance.nodes
+        for client in wanted:
+            if client not in there:
+                self._tell(f"round {number}: '{self._terms.sites[client]}' is not there")
+        self._sent = self.server.messages([client for client in wanted if client in there])
+        return self._ask(MessageType.TRAIN, number, self._sent)
+
+    def aggregate_train(
+        self, server_round: int, replies: Iterable[FlowerMessage]
+    ) -> tuple[ArrayRecord | None, MetricRecord | None]:
+        number = self.server.round_number + 1
+        turns: dict[int, Turn] = {}
+        accepted: dict[int, Message] = {}
+        for client, reply in self._by_client(replies):
+            message, info, seconds, rejected = Message(), {}, 0.0, _SILENT
+            if reply is not None:
+                try:
+                    most = upload_bytes(self.server.method.expected_upload(self.server.roster, client))
+                    message, facts = content_of(reply, most, self._failed)
+                    info, seconds = _numbers(facts.get("info", {})), _number(facts.get("seconds", 0.0))
+                    rejected = self.server.refusal(client, message)
+                except BadMessage as error:
+                    rejected = str(error)
+            if rejected:
+                self._tell(f"round {number}: the reply of '{self._terms.sites[client]}' is dropped: {rejected}")
+            else:
+                accepted[client] = message
+            turns[client] = Turn(info, message.nbytes, self._sent[client].nbytes, seconds, rejected)
+        if len(accepted) < min(self._quorum, len(self.server.participants(number))):
+            self.failures += 1
+            self._turns = None
+            if self.failures >= MOST_FAILURES:
+                raise UserError(
+                    f"round {number}: fewer than {self._quorum} good replies {self.failures} times in a row; not "
+                    f"there: {', '.join(self.attendance.missing) or 'nobody'}"
+                )
+            self._tell(f"round {number} is held again: {len(accepted)} good replies, {self._quorum} are needed")
+        else:
+            self.failures = 0
+            self.server.take_in(accepted)
+            self._turns = dict(sorted(turns.items()))
+        return None, MetricRecord({"accepted": len(accepted), "asked": len(turns)})
+
+    def configure_evaluate(
+        self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
+    ) -> list[FlowerMessage]:
+        number = self.server.round_number
+        last = number == self._terms.rounds
+        if self._turns is None or not (last or number % self._terms.evaluate_every == 0):
+            return self._ask(MessageType.EVALUATE, number, {})
+        there = sorted(self.attendance.nodes)
+        return self._ask(MessageType.EVALUATE, number, self.server.messages(there), foreign=last)
+
+    def aggregate_evaluate(self, server_round: int, replies: Iterable[FlowerMessage]) -> MetricRecord | None:
+        scores: dict[int, Mapping[str, Evaluation]] = {}
+        for client, reply in self._by_client(replies):
+            name = self._terms.sites[client]
+            try:
+                facts = {} if reply is None else facts_of(reply, self._failed)
+                if reply is None:
+                    self._tell(f"the scores of '{name}' are missing: {_SILENT}")
+                if "evaluation" in facts:
+                    scores[client] = _evaluations(facts["evaluation"])
+            except BadMessage as error:
+                self._tell(f"the scores of '{name}' are dropped: {error}")
+        if self._turns is not None:
+            seconds = time.perf_counter() - self._started
+            self._finished(Round(self.server.round_number, self._turns, dict(sorted(scores.items())), seconds))
+            self._turns = None
+        return None
+
+    def heard(self, reply: FlowerMessage) -> None:
+        """Pass on to the listener that a client is done."""
+        number = self.server.round_number
+        for client, sent in self._asked.items():
+            if sent.metadata.message_id == reply.metadata.reply_to_message_id:
+                kind = sent.metadata.message_type
+                self._listener(_ACTIVITIES[kind], number + (kind == MessageType.TRAIN), client)
+
+    def hold(self, grid: Grid) -> None:
+        """All rounds that are left."""
+        watched = WatchedGrid(grid, self.heard)
+        while self.left:
+            self.start(watched, ArrayRecord(), num_rounds=self.left, timeout=self._timeout)
+
+    def evaluate(self, grid: Grid) -> None:
+        """Score the last round again, whose scores were lost with the server's process."""
+        self.attendance.greet(grid, min(self._timeout, GREETING))
+        self._turns, self._started = {}, time.perf_counter()
+        messages = self.configure_evaluate(0, ArrayRecord(), ConfigRecord(), grid)
+        watched = WatchedGrid(grid, self.heard)
+        self.aggregate_evaluate(0, watched.send_and_receive(messages, timeout=self._timeout))
+
+    def _wait_for_quorum(self, grid: Grid, wanted: Sequence[int]) -> None:
+        """Come back when enough of the wanted sites are there, or after the time that a turn may take."""
+        end = time.monotonic() + self._timeout
+        while True:
+            self.attendance.greet(grid, min(self._timeout, GREETING))
+            there = sum(client in self.attendance.nodes for client in wanted)
+            if there >= min(self._quorum, len(wanted)) or time.monotonic() > end:
+                return
+            time.sleep(min(ASK_AGAIN, self._timeout))
+
+    def summary(self) -> None:
+        """Nothing beyond what is told of every round."""
+
+    def _ask(self, kind: str, number: int, messages: Mapping[int, Message], **more: Any) -> list[FlowerMessage]:
+        facts = {"round": number, "terms": self._terms.digest, **more}
+        contents = {id(message): packed(message, facts) for message in messages.values()}  # equal ones only once
+        asked = {
+            client: FlowerMessage(
+                contents[id(message)],
+                dst_node_id=self.attendance.nodes[client],
+                message_type=kind,
+                ttl=self._timeout,  # a node that comes back later shall not find old questions
+            )
+            for client, message in messages.items()
+        }
+        self._asked = asked
+        return list(asked.values())
+
+    def _by_client(self, replies: Iterable[FlowerMessage]) -> list[tuple[int, FlowerMessage | None]]:
+        """Every client that was asked, in order, with its reply if one came.
+
+        By the message it replies to: where Flower replies for a node, it does so in its own name.
+        """
+        came = {reply.metadata.reply_to_message_id: reply for reply in replies}
+        return [(client, came.get(sent.metadata.message_id)) for client, sent in sorted(self._asked.items())]
+
+
+def _number(value: object) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+        raise BadMessage("a fact of its reply is not a finite number")
+    return float(value)
+
+
+def _numbers(facts: object) -> dict[str, float]:
+    if not isinstance(facts, dict) or len(facts) > 100:
+        raise BadMessage("its diagnostics are not numbers by name")
+    return {name[:100]: _number(value) for name, value in facts.items()}
+
+
+def _evaluations(found: object) -> dict[str, Evaluation]:
+    if not isinstance(found, dict):
+        raise BadMessage("they are not scores by variant")
+    try:
+        return {variant: Evaluation.from_dict(one) for variant, one in found.items()}
+    except (AttributeError, KeyError, TypeError, ValueError, OverflowError) as error:
+        raise BadMessage(f"they cannot be read: {error}") from error

@@ -1,0 +1,261 @@
+"""The folder of a federation, written from a configuration: a Flower app, the server's part and one part a site.
+
+```
+DIR/pyproject.toml, federation/   the Flower app: it names the two halves of fedbnn and holds no code of its own
+DIR/server/                       terms.json, alignment.npz, server.toml
+DIR/sites/NAME/                   site.toml, terms.json, alignment.npz, records.npz
+```
+Records are those that `fedbnn run` would deal with the same configuration, so that both can be compared.
+"""
+
+import re
+import shutil
+import tempfile
+from pathlib import Path
+
+import numpy as np
+
+from fedbnn.base.errors import UserError
+from fedbnn.base.version import __version__
+from fedbnn.data import FederatedData
+from fedbnn.data.dataset import Floats, Labels
+from fedbnn.data.federated import Split
+from fedbnn.deployment.alignment import write_alignment
+from fedbnn.deployment.terms import RUN_NAME, Terms, alignment_of
+from fedbnn.federation.engines import Site
+from fedbnn.runs.config import Config, toml_value
+from fedbnn.runs.experiment import Prepared
+
+FOLDER_NAME = re.compile(r"[A-Za-z0-9]([A-Za-z0-9 ._-]{0,98}[A-Za-z0-9_-])?")
+
+PYPROJECT = """\
+# The Flower app of this federation. Its code is one line a half: what runs is the fedbnn that each party has installed.
+[build-system]
+requires = ["hatchling"]
+build-backend = "hatchling.build"
+
+[project]
+name = "fedbnn-federation"
+version = {version}
+description = "A federation of fedbnn"
+license = "Apache-2.0"
+dependencies = []  # every party installs fedbnn[flower] itself; Flower is to install nothing
+
+[tool.hatch.build.targets.wheel]
+packages = ["federation"]
+
+[tool.flwr.app]
+publisher = "fedbnn"
+fab-include = ["federation/*.py"]  # nothing else of this folder may travel to sites
+
+[tool.flwr.app.components]
+serverapp = "federation.server_app:app"
+clientapp = "federation.client_app:app"
+
+[tool.flwr.app.config]
+server = {server}  # the server's folder, on the server's host
+"""
+
+IGNORED = """\
+# Flower looks here too: nothing of these folders may travel to sites, and nothing of them belongs into a repository.
+/server/
+/sites/
+/loopback/
+/loopback.lock
+"""
+
+SERVER = """\
+# How patient the server is. It is read when a run starts; what is computed is in terms.json.
+
+# seconds to wait until every site has been there once, before the first round
+wait = 3600
+
+# seconds a site has for its turn; the round goes on without one that is late
+round_timeout = 3600
+
+# good replies that a round needs; with fewer it is held again
+quorum = 1
+
+# models of your own ("package.module:factory") that the server may import because a site names them; needed only for
+# methods that average weights
+models = []
+"""
+
+SITE = """\
+# A site's own file. Only its owner writes here: no server can change any of it.
+# Paths are relative to the folder of this file.
+
+# as it stands in terms.json
+name = {name}
+
+# your copy of what all parties agreed on; a run under other terms is refused
+terms = "terms.json"
+
+# the public, unlabelled inputs that were agreed on; checked against the terms
+alignment = "alignment.npz"
+
+# your models and the ledger of what was released: back it up, and keep it as long as you keep the records
+state = "state"
+
+# where to compute: cpu, cuda, cuda:1, mps or auto
+device = {device}
+
+# May scores and diagnostics leave? They tell of your records, whatever protects the rest.
+# auto: only where the terms protect nothing anyway; or yes, or no
+share_metrics = "auto"
+
+# Your records. They never leave.
+[data]
+# {classes}
+# For trying out: records that were dealt from {source}. Arrays x_train, y_train and, to be scored, x_test, y_test.
+source = "npz"
+path = "records.npz"
+
+# Your own table instead of the two lines above: a header row, one record a line, features in the units agreed on.
+# source = "csv"
+# path = "/data/patients.csv"
+# target = "diagnosis"                 # the column that holds the class, by its name
+# columns = ["age", "sex", "chol"]     # the features, in the order agreed on: {shape} of them
+# test_fraction = 0.25                 # share of the records that is held out to score your model on
+
+# Your own architecture (see `fedbnn models`), or your own code as "package.module:factory"
+[model]
+name = {model}
+options = {options}
+
+# Your cap: the most that everything that is ever released from your records may cost, in this run and all others.
+# Terms may ask for less. Terms that ask for more, or that protect nothing, are refused.
+{privacy}
+"""
+
+CAP = """\
+[privacy]
+epsilon = {epsilon}
+delta = {delta}
+# the largest number of sites that hold one and the same record
+multiplicity = {multiplicity}"""
+
+NO_CAP = """\
+# These terms protect nothing (privacy.mechanism = "none"), so a cap would refuse them.
+# [privacy]
+# epsilon = 3.0
+# delta = 1e-5
+# multiplicity = 1                     # the largest number of sites that hold one and the same record"""
+
+
+def write_federation(folder: Path, config: Config, run: str = "") -> Terms:
+    """Write DIR for this configuration and return its terms; nothing is there before everything is.
+
+    The run's name is the data set's and the method's unless it is given.
+    """
+    _check_place(folder)
+    run = run or _run_name(config)
+    if not re.match(RUN_NAME, run):
+        raise UserError(f"--run {run}: use a-z, 0-9 and dashes, at most 60 characters, no dash in front")
+    if config.evaluation.foreign:
+        raise UserError(
+            f"evaluation.foreign = '{config.evaluation.foreign}' is for `fedbnn run`: sites are scored on their own "
+            "records only; leave it empty"
+        )
+    prepared = Prepared.of(config, [config.method])
+    data = prepared.data
+    terms = Terms.of(config, data, run)
+    for name in terms.sites:
+        if not FOLDER_NAME.fullmatch(name):
+            raise UserError(
+                f"client {name!r} cannot name a folder; use letters, digits, spaces, dots and dashes in the names of "
+                "clients"
+            )
+    if len({name.lower() for name in terms.sites}) < len(terms.sites):
+        raise UserError("two clients' names differ in upper and lower case only; give them different names")
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    temporary = Path(tempfile.mkdtemp(prefix=f".{folder.name}-", dir=folder.parent))
+    try:
+        _write_app(temporary, folder.resolve(), terms, data)
+        for site in prepared.sites:
+            _write_site(temporary / "sites" / site.client.name, site, terms, config, data)
+        temporary.replace(folder)
+    except BaseException:
+        shutil.rmtree(temporary, ignore_errors=True)
+        raise
+    return terms
+
+
+def _check_place(folder: Path) -> None:
+    if folder.is_symlink() or (folder.exists() and not folder.is_dir()):
+        raise UserError(f"{folder} is there already and no folder; give another name")
+    if folder.is_dir() and any(folder.iterdir()):
+        raise UserError(f"{folder} is not empty; give a new folder, since a site's state may lie in this one")
+
+
+def _run_name(config: Config) -> str:
+    words = f"{Path(config.data.source).stem}-{config.method}".lower()
+    return re.sub("[^a-z0-9]+", "-", words).strip("-")[:60]
+
+
+def _write_app(folder: Path, final: Path, terms: Terms, data: FederatedData) -> None:
+    (folder / "pyproject.toml").write_text(
+        PYPROJECT.format(version=toml_value(__version__), server=toml_value(str(final / "server"))),
+        encoding="utf-8",
+    )
+    (folder / ".gitignore").write_text(IGNORED, encoding="utf-8")
+    app = folder / "federation"
+    app.mkdir()
+    (app / "__init__.py").write_text('"""The Flower app: two halves of fedbnn."""\n', encoding="utf-8")
+    for half in ("client_app", "server_app"):
+        # Flower looks for an assignment to `app` in the text of the module.
+        lines = f"from fedbnn.deployment.flower import {half}\n\napp = {half}.app\n"
+        (app / f"{half}.py").write_text(lines, encoding="utf-8")
+    (folder / "server").mkdir()
+    (folder / "server" / "server.toml").write_text(SERVER, encoding="utf-8")
+    _write_agreed(folder / "server", terms, data)
+    (folder / "sites").mkdir()
+
+
+def _write_agreed(folder: Path, terms: Terms, data: FederatedData) -> None:
+    """What every party has a copy of."""
+    (folder / "terms.json").write_text(terms.to_json(), encoding="utf-8")
+    write_alignment(folder / "alignment.npz", alignment_of(data))
+
+
+def _write_site(folder: Path, site: Site, terms: Terms, config: Config, data: FederatedData) -> None:
+    folder.mkdir(mode=0o700)
+    client, privacy = site.client, config.privacy
+    cap = NO_CAP
+    if privacy.on:
+        cap = CAP.format(
+            epsilon=toml_value(privacy.epsilon), delta=toml_value(privacy.delta), multiplicity=client.multiplicity
+        )
+    text = SITE.format(
+        name=toml_value(client.name),
+        device=toml_value(config.engine.device),
+        classes=_said(terms.class_names),
+        source=data.dataset.name,
+        shape=" x ".join(map(str, terms.input_shape)),
+        model=toml_value(client.model.name),
+        options=toml_value(client.model.options),
+        privacy=cap,
+    )
+    (folder / "site.toml").write_text(text, encoding="utf-8")
+    _write_agreed(folder, terms, data)
+    np.savez_compressed(
+        folder / "records.npz", allow_pickle=False, **records_of(data, client.index, config.evaluation.split)
+    )
+
+
+def records_of(data: FederatedData, index: int, split: Split) -> dict[str, Floats | Labels]:
+    """A client's records as loaded, and those it is scored on: of a natural client its own, otherwise all."""
+    rows, whole = data.client_indices[index], data.dataset
+    x, y = whole.x_train, whole.y_train
+    _, labels, groups = data.evaluation(split)
+    inputs = whole.x_test if split == "test" else x[data.validation_indices]
+    scored = np.ones(len(labels), dtype=np.bool_)
+    if data.natural and groups is not None:
+        scored = np.equal(groups, data.client_names[index])
+    return {"x_train": x[rows], "y_train": y[rows], "x_test": inputs[scored], "y_test": labels[scored]}
+
+
+def _said(class_names: tuple[str, ...], most: int = 12) -> str:
+    """For people to read; one line of it, whatever a name holds."""
+    names = ", ".join(toml_value(name) for name in class_names[:most])
+    return f"{len(class_names)} classes: {names}{', ...' if len(class_names) > most else ''}"

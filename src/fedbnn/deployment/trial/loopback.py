@@ -1,0 +1,323 @@
+"""A whole deployment on this machine, for trying it out: one SuperLink and its SuperNodes on 127.0.0.1.
+
+TLS and node authentication are on, as between real sites; certificates and keys are made on the spot and lie, with the
+logs, in DIR/loopback. A site keeps its key over all trials in DIR: the server knows it by that.
+"""
+
+import fcntl
+import http.client
+import json
+import re
+import secrets
+import shutil
+import socket
+import ssl
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from types import TracebackType
+from typing import IO, Self
+
+from fedbnn.base.errors import UserError
+from fedbnn.deployment.trial.certificates import make_authority, make_node_key, make_server_certificate
+from fedbnn.deployment.trial.processes import (
+    POLL_SECONDS,
+    STOP_SECONDS,
+    Process,
+    end_marked,
+    environment,
+    start,
+    undisturbed,
+    until,
+)
+
+HOST = "127.0.0.1"
+CONNECTION = "loopback"
+START_SECONDS = 180.0  # each process imports Flower first, on a busy machine among others
+TAKEN_IN = "SuperNode ID:"
+REFUSED = "[code: 2004]"
+STARTED = re.compile(r"Successfully started run (\d+)")
+
+
+class LoopbackFailure(RuntimeError):
+    """A process of the trial did not do what it should; the text names its log."""
+
+
+class Submission:
+    """A run handed to the link: wait for it, read what it says."""
+
+    def __init__(self, process: Process, ask: Callable[[str], str]) -> None:
+        self._process = process
+        self._ask = ask
+
+    def output(self) -> str:
+        return self._process.output()
+
+    @property
+    def run(self) -> str:
+        """The number that Flower gave the run; empty until it has."""
+        found = STARTED.search(self.output())
+        return found[1] if found else ""
+
+    def lines(self, timeout: float) -> Iterator[str]:
+        """Each line as it is written, until the run ends."""
+        given, deadline = 0, time.monotonic() + timeout
+        while True:
+            alive = self._process.alive
+            text = self.output()
+            whole = len(text) if not alive else text.rfind("\n") + 1
+            yield from text[given:whole].splitlines()
+            given = max(given, whole)
+            if not alive:
+                return
+            if time.monotonic() > deadline:
+                raise LoopbackFailure(f"the run is not over after {timeout:.0f} s; see {self._process.log.parent}")
+            time.sleep(POLL_SECONDS)
+
+    def wait(self, timeout: float) -> str:
+        """Flower's word for how the run ended, e.g. finished:completed or finished:failed."""
+        for _ in self.lines(timeout):
+            pass
+        return self.status()
+
+    def status(self) -> str:
+        if not self.run:
+            return f"never started: {self.output().strip()}"
+        return self._ask(self.run)
+
+
+class Loopback:
+    """The processes of a trial in DIR, by name. Use it in a `with` block: leaving that ends every one of them.
+
+    Args:
+        folder: DIR, a Flower app as `fedbnn flower init` writes it.
+        nodes: names of sites, each a folder DIR/sites/NAME with a site.toml.
+        env: what to add to the environment of all processes.
+
+    """
+
+    def __init__(self, folder: Path, nodes: Sequence[str], env: Mapping[str, str] | None = None) -> None:
+        self.folder = folder.resolve()
+        self.place = self.folder / "loopback"
+        self.logs = self.place / "logs"
+        self.nodes = tuple(nodes)
+        self._mark = secrets.token_hex(16)
+        self._env = environment(env or {})
+        self._link: Process | None = None
+        self._running: dict[str, Process] = {}
+        self._runs: list[Process] = []
+        self._lock = self._alone()
+        try:
+            self._lay_out()
+        except BaseException:
+            self._lock.close()
+            raise
+        self.address = f"{HOST}:{_free_port()}"
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self.close()
+
+    def start_link(self) -> None:
+        """Start the SuperLink and wait until it answers; the first time, tell it the public keys of all nodes.
+
+        Started again it has the same port and the same database, so registrations survive and nodes find it again.
+        """
+        first = not (self.place / "link.db").exists()
+        host, port = self.address.split(":")
+        process = self._start(
+            "link",
+            [
+                *("flower-superlink", "--host", host, "--port", port, "--database", str(self.place / "link.db")),
+                *("--ssl-ca-certfile", str(self.place / "ca.pem"), "--ssl-certfile", str(self.place / "server.pem")),
+                *("--ssl-keyfile", str(self.place / "server.key"), "--enable-supernode-auth"),
+                "--disable-runtime-dependency-installation",
+            ],
+        )
+        self._link = process
+        self._wait_for(process, self._healthy, "answer")
+        if first:
+            for one in [self._register(name) for name in self.nodes]:
+                if one.finish(START_SECONDS) != 0:
+                    raise LoopbackFailure(f"{one.name}: the link did not take the key; see {one.log}")
+
+    def start_node(self, name: str, *, unregistered: bool = False) -> None:
+        """Start a site's SuperNode and wait until the link has taken it in.
+
+        With `unregistered` it gets a key that nobody has told the link, and nothing is waited for.
+        """
+        key = self.place / "keys" / name
+        if unregistered:
+            key = self.place / f"stranger-{secrets.token_hex(4)}"
+            make_node_key(key)
+        self._start_node(name, key)
+        if not unregistered:
+            self._wait_for_node(name)
+
+    def start_nodes(self) -> None:
+        """Start all SuperNodes at once and wait for each."""
+        for name in self.nodes:
+            self._start_node(name, self.place / "keys" / name)
+        for name in self.nodes:
+            self._wait_for_node(name)
+
+    def submit(self, *arguments: str) -> Submission:
+        """Hand the app in DIR to the link, as `flwr run DIR` with these further arguments would."""
+        command = ["flwr", "run", str(self.folder), CONNECTION, "--stream", *arguments]
+        process = self._start(f"run{len(self._runs) + 1}", command)
+        self._runs.append(process)
+        return Submission(process, self._status)
+
+    def node_output(self, name: str) -> str:
+        """What a node has logged since it was started last."""
+        return self._running[name].output()
+
+    def node_alive(self, name: str) -> bool:
+        return name in self._running and self._running[name].alive
+
+    def kill_node(self, name: str) -> None:
+        """End a node with no chance to say goodbye."""
+        self._running.pop(name).kill()
+
+    def kill_link(self) -> None:
+        """End the link, and the run's server part with it, with no chance to say goodbye."""
+        if self._link is not None:
+            self._link.kill()
+            self._link = None
+
+    def close(self) -> None:
+        """End everything: nodes may say goodbye for a few seconds, then all that is left is killed."""
+        processes = [*self._runs, *self._running.values(), *([self._link] if self._link else [])]
+        with undisturbed():
+            for process in processes:
+                process.ask_to_stop()
+            until(lambda: not any(process.alive for process in processes), STOP_SECONDS)
+            for process in processes:
+                process.kill()
+            until(lambda: not end_marked(self._mark), STOP_SECONDS)
+        self._runs.clear()
+        self._running.clear()
+        self._link = None
+        self._lock.close()
+
+    def _alone(self) -> IO[str]:
+        """Hold DIR for this trial; what an earlier one left because it was killed itself is ended."""
+        if not (self.folder / "pyproject.toml").is_file():
+            raise UserError(f"{self.folder} holds no Flower app; `fedbnn flower init` writes one")
+        lock = (self.folder / "loopback.lock").open("a+", encoding="utf-8")
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            lock.close()
+            raise UserError(f"{self.folder}: another trial is running here; wait for it or stop it") from None
+        lock.seek(0)
+        earlier = lock.read().strip()
+        if re.fullmatch("[0-9a-f]{32}", earlier):
+            until(lambda: not end_marked(earlier), STOP_SECONDS)
+        lock.truncate(0)
+        lock.write(self._mark)
+        lock.flush()
+        return lock
+
+    def _lay_out(self) -> None:
+        """Everything anew but the keys of nodes, by which the server knows sites if a run goes on in another trial."""
+        for name in self.nodes:
+            if not (self.folder / "sites" / name / "site.toml").is_file():
+                raise UserError(f"{self.folder}: no sites/{name}/site.toml; `fedbnn flower init` writes such a folder")
+        keys = self.place / "keys"
+        keys.mkdir(parents=True, exist_ok=True, mode=0o700)
+        for old in self.place.iterdir():
+            if old.is_dir() and old != keys:
+                shutil.rmtree(old)
+            elif old != keys:
+                old.unlink()
+        self.logs.mkdir()
+        make_authority(self.place)
+        make_server_certificate(self.place, [HOST, "localhost"])
+        for name in self.nodes:
+            if not (keys / f"{name}.pub").is_file():
+                (keys / name).unlink(missing_ok=True)
+                make_node_key(keys / name)
+
+    def _start_node(self, name: str, key: Path) -> None:
+        if self.node_alive(name):
+            raise ValueError(f"{name} is running")
+        site = self.folder / "sites" / name / "site.toml"
+        self._running[name] = self._start(
+            name,
+            [
+                *("flower-supernode", "--superlink", self.address, "--root-certificates", str(self.place / "ca.pem")),
+                *("--auth-supernode-private-key", str(key), "--host", HOST, "--port", str(_free_port())),
+                *("--node-config", f"site={json.dumps(str(site))}"),
+            ],
+        )
+
+    def _wait_for_node(self, name: str) -> None:
+        """Until the link has taken the node in.
+
+        A node that was killed counts as online until it has been silent for a minute, and until then the link refuses
+        another with its key: so it is started again, as a service manager would.
+        """
+        deadline = time.monotonic() + START_SECONDS
+        while True:
+            process = self._running[name]
+            until(partial(_settled, process), deadline - time.monotonic())
+            if TAKEN_IN in process.output():
+                return
+            if process.alive or REFUSED not in process.output() or time.monotonic() > deadline:
+                raise LoopbackFailure(f"node {name} was not taken in by the link; see {process.log}")
+            process.kill()
+            self._start_node(name, self.place / "keys" / name)
+
+    def _register(self, name: str) -> Process:
+        key = self.place / "keys" / f"{name}.pub"
+        return self._start(f"register-{name}", ["flwr", "supernode", "register", str(key), CONNECTION, "--name", name])
+
+    def _status(self, run: str) -> str:
+        asked = self._start("list", ["flwr", "list", CONNECTION, "--run-id", run, "--format", "json"])
+        asked.finish(START_SECONDS)
+        try:
+            return str(json.loads(asked.output())["runs"][0]["status"])
+        except (ValueError, LookupError, TypeError):
+            return f"unknown: {asked.output().strip()}"
+
+    def _start(self, name: str, command: list[str]) -> Process:
+        home = self.place / "flwr" / name  # one each, as on hosts of their own
+        home.mkdir(parents=True, exist_ok=True)
+        (home / "config.toml").write_text(
+            f"[superlink]\ndefault = {json.dumps(CONNECTION)}\n\n[superlink.{CONNECTION}]\n"
+            f"address = {json.dumps(self.address)}\nroot-certificates = {json.dumps(str(self.place / 'ca.pem'))}\n",
+            encoding="utf-8",
+        )
+        return start(name, command, home, self.logs / f"{name}.log", self._mark, self._env)
+
+    def _healthy(self) -> bool:
+        host, port = self.address.split(":")
+        context = ssl.create_default_context(cafile=self.place / "ca.pem")
+        connection = http.client.HTTPSConnection(host, int(port), timeout=2, context=context)
+        try:
+            connection.request("GET", "/health")
+            return connection.getresponse().status == http.HTTPStatus.OK
+        except (OSError, http.client.HTTPException):
+            return False
+        finally:
+            connection.close()
+
+    def _wait_for(self, process: Process, condition: Callable[[], bool], what: str) -> None:
+        until(lambda: condition() or not process.alive, START_SECONDS)
+        if not condition():
+            words = "ended before it could" if not process.alive else f"did not within {START_SECONDS:.0f} s"
+            raise LoopbackFailure(f"{process.name} {words} {what}; see {process.log}")
+
+
+def _settled(node: Process) -> bool:
+    return TAKEN_IN in node.output() or not node.alive
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind((HOST, 0))
+        return int(probe.getsockname()[1])

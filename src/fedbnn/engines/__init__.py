@@ -1,7 +1,0 @@
-"""Where client halves run: in this process, or spread over worker processes on this machine."""
-
-from fedbnn.engines.engine import ClientFailure, Engine, Reply, Site
-from fedbnn.engines.inprocess import InProcess
-from fedbnn.engines.pool import WorkerPool
-
-__all__ = ["ClientFailure", "Engine", "InProcess", "Reply", "Site", "WorkerPool"]

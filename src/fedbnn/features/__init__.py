@@ -1,0 +1,1 @@
+"""Public feature maps: fitted on the alignment set alone, the same for everybody."""

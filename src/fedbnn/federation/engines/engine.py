@@ -1,0 +1,79 @@
+"""What an engine is: the place where client halves run. The method and the round loop cannot tell which one."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+from torch import Tensor
+
+from fedbnn.federation.evaluation import Evaluation
+from fedbnn.federation.message import Message
+from fedbnn.federation.method import Client, Method
+from fedbnn.models.bayes import Prediction
+from fedbnn.models.training import Records
+
+
+@dataclass(frozen=True)
+class Site:
+    """A client together with the records it is scored on.
+
+    Attributes:
+        own: marks the evaluation records of the client's own classes.
+        weights: how many weights its model has.
+        operations: floating-point operations of its model for one record; 0 where nobody has to share out the work.
+        foreign: inputs that are nobody's, on which its uncertainty is tried after the last round.
+
+    """
+
+    client: Client
+    evaluation: Records
+    own: Tensor
+    weights: int
+    operations: int
+    foreign: Tensor | None = None
+
+
+@dataclass(frozen=True)
+class Reply:
+    """A client's answer to one round: what it sends, diagnostics, and how long it took."""
+
+    message: Message
+    info: Mapping[str, float]
+    seconds: float
+
+
+class ClientFailure(RuntimeError):
+    """A client's half raised an error; the text names the client and holds its traceback."""
+
+
+class Engine(Protocol):
+    """Runs client halves. Results come as they are ready; whoever needs an order sorts them."""
+
+    def start(self, method: Method[Any, Any], sites: Sequence[Site], seed: int) -> None:
+        """Take in the clients and give each its initial state."""
+
+    def update(self, round_number: int, messages: Mapping[int, Message]) -> Iterator[tuple[int, Reply]]:
+        """One turn of each client named in `messages`."""
+
+    def evaluate(
+        self, round_number: int, messages: Mapping[int, Message], foreign: bool = False
+    ) -> Iterator[tuple[int, dict[str, Evaluation]]]:
+        """Score the models of each client named in `messages`; these hold what the server would send next.
+
+        With `foreign`, also ask them about the sites' foreign inputs, where there are any.
+        """
+
+    def predict(
+        self, client: int, x: Tensor, round_number: int, message: Message, variant: str | None = None
+    ) -> Prediction:
+        """The predictive distribution of one client's model: of this variant, or the one scored first."""
+
+    def save(self, folder: Path) -> None:
+        """Write every client's state as a safetensors file in the folder."""
+
+    def load(self, folder: Path) -> None:
+        """Read what `save` wrote."""
+
+    def close(self) -> None:
+        """Let go of processes and memory."""

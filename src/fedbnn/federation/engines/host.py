@@ -1,0 +1,135 @@
+"""Runs the client half of a method for some clients and keeps their states. Both local engines are made of this.
+
+This is where devices are crossed: sites, messages, predictions and files are on the CPU, and clients with their states
+on the host's device.
+"""
+
+import time
+import traceback
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+
+from fedbnn.base.devices import CPU
+from fedbnn.base.errors import UserError
+from fedbnn.base.randomness import Stream, repeatable
+from fedbnn.federation.engines.engine import ClientFailure, Reply, Site
+from fedbnn.federation.evaluation import Evaluation, evaluate, with_detection
+from fedbnn.federation.message import Message
+from fedbnn.federation.method import Method, State, Variant
+from fedbnn.models.bayes import Prediction
+
+
+def state_file(folder: Path, client: int) -> Path:
+    return folder / f"client-{client:04d}.safetensors"
+
+
+def placed(sites: Iterable[Site], device: torch.device) -> Iterator[Site]:
+    """The sites with all that clients compute with on the device; what several of them share is moved once."""
+    moved: dict[int, Tensor] = {}
+
+    def move(shared: Tensor) -> Tensor:
+        if id(shared) not in moved:
+            moved[id(shared)] = shared.to(device)
+        return moved[id(shared)]
+
+    for site in sites:
+        client = replace(site.client, train=site.client.train.to(device), alignment=move(site.client.alignment))
+        foreign = None if site.foreign is None else move(site.foreign)
+        scored = replace(site.evaluation, x=move(site.evaluation.x))
+        yield replace(site, client=client, evaluation=scored, foreign=foreign)
+
+
+class ClientHost:
+    """Some clients, their states, and the method's client half."""
+
+    def __init__(self, method: Method[Any, Any], sites: Iterable[Site], seed: int, device: torch.device = CPU) -> None:
+        self.method = method
+        self.sites = {site.client.index: site for site in placed(sites, device)}
+        self.seed = seed
+        self.device = device
+        self.states: dict[int, State] = {}
+        for index, site in self.sites.items():
+            with self._guard(index, Stream((seed, "init", index), device)):
+                self.states[index] = method.client_init(site.client)
+
+    def update(self, client: int, round_number: int, message: Message) -> Reply:
+        start = time.perf_counter()
+        rng = Stream((self.seed, "update", round_number, client), self.device)
+        with self._guard(client, rng):
+            site = self.sites[client].client
+            received = message.to(self.device)
+            update = self.method.client_update(self.states[client], site, received, round_number, rng)
+        self.states[client] = update.state
+        return Reply(update.message.to(CPU), update.info, time.perf_counter() - start)
+
+    def evaluate(
+        self, client: int, round_number: int, message: Message, foreign: bool = False
+    ) -> dict[str, Evaluation]:
+        site, rng = self.sites[client], Stream((self.seed, "evaluate", round_number, client), self.device)
+        with self._guard(client, rng):
+            models = self.method.scored(self.states[client], site.client, message.to(self.device), rng)
+            predictions = {
+                variant: self.method.predict(state, site.client, site.evaluation.x, rng).to(CPU)
+                for variant, state in models.items()
+            }
+            self._check_finite(client, round_number, predictions)
+            found: dict[str, Evaluation] = {
+                variant: evaluate(prediction, site.evaluation.y, site.own)
+                for variant, prediction in predictions.items()
+            }
+            if foreign and site.foreign is not None:
+                # The same stream gives the same weight draws as above: what differs are the inputs alone.
+                for variant, state in models.items():
+                    asked = self.method.predict(state, site.client, site.foreign, rng).to(CPU)
+                    found[variant] = with_detection(found[variant], predictions[variant], site.own, asked)
+            return found
+
+    def predict(self, client: int, x: Tensor, round_number: int, message: Message, variant: str | None) -> Prediction:
+        site, rng = self.sites[client].client, Stream((self.seed, "evaluate", round_number, client), self.device)
+        with self._guard(client, rng):
+            scored = self.method.scored(self.states[client], site, message.to(self.device), rng)
+            models = {str(name): one for name, one in scored.items()}
+            if variant is not None and variant not in models:
+                raise UserError(f"variant '{variant}': method '{self.method.name}' scores {', '.join(models)}")
+            chosen = models[variant or next(iter(models))]
+            return self.method.predict(chosen, site, x.to(self.device), rng).to(CPU)
+
+    def save(self, folder: Path) -> None:
+        for client, state in self.states.items():
+            save_file(state.to(CPU).tensors(), state_file(folder, client))
+
+    def load(self, folder: Path) -> None:
+        for client in self.states:
+            # Loaded tensors may lie unaligned in a memory map; a copy gives the same addresses modulo 64, hence
+            # the same kernels and the same bits, as a run that was never stopped.
+            tensors = {name: value.clone() for name, value in load_file(state_file(folder, client)).items()}
+            self.states[client] = self.method.client_state(**tensors).to(self.device)
+
+    def _check_finite(self, client: int, round_number: int, predictions: Mapping[Variant, Prediction]) -> None:
+        """Tell the commonest of all mistakes, steps that are too long, as what it is."""
+        for variant, prediction in predictions.items():
+            if not prediction.probs.isfinite().all():
+                raise UserError(
+                    f"client {client} ('{self.sites[client].client.name}'): after round {round_number} its {variant} "
+                    f"model predicts values that are not finite: training has diverged; shorten the steps (the rates "
+                    f"under methods.{self.method.name}) and start again"
+                )
+
+    @contextmanager
+    def _guard(self, client: int, rng: Stream) -> Iterator[None]:
+        """Repeatable, and with errors that name the client."""
+        try:
+            with repeatable(rng):
+                yield
+        except (UserError, KeyboardInterrupt):
+            raise
+        except Exception as error:
+            name = self.sites[client].client.name
+            raise ClientFailure(f"client {client} ('{name}') failed:\n{traceback.format_exc()}") from error

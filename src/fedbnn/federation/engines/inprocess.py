@@ -1,0 +1,49 @@
+"""All clients in this process, one after the other: for debugging, notebooks and models defined on the spot."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor
+
+from fedbnn.base.devices import find_device
+from fedbnn.federation.engines.engine import Reply, Site
+from fedbnn.federation.engines.host import ClientHost
+from fedbnn.federation.evaluation import Evaluation
+from fedbnn.federation.message import Message
+from fedbnn.federation.method import Method
+from fedbnn.models.bayes import Prediction
+
+
+class InProcess:
+    """An Engine without any other process."""
+
+    def __init__(self, device: str = "cpu") -> None:
+        self._device = find_device(device)
+
+    def start(self, method: Method[Any, Any], sites: Sequence[Site], seed: int) -> None:
+        self._host = ClientHost(method, sites, seed, self._device)
+
+    def update(self, round_number: int, messages: Mapping[int, Message]) -> Iterator[tuple[int, Reply]]:
+        for client, message in messages.items():
+            yield client, self._host.update(client, round_number, message)
+
+    def evaluate(
+        self, round_number: int, messages: Mapping[int, Message], foreign: bool = False
+    ) -> Iterator[tuple[int, dict[str, Evaluation]]]:
+        for client, message in messages.items():
+            yield client, self._host.evaluate(client, round_number, message, foreign)
+
+    def predict(
+        self, client: int, x: Tensor, round_number: int, message: Message, variant: str | None = None
+    ) -> Prediction:
+        return self._host.predict(client, x, round_number, message, variant)
+
+    def save(self, folder: Path) -> None:
+        self._host.save(folder)
+
+    def load(self, folder: Path) -> None:
+        self._host.load(folder)
+
+    def close(self) -> None:
+        """Nothing to let go of."""

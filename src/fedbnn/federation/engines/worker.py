@@ -1,0 +1,102 @@
+"""A worker process of the local engine: `python -m fedbnn.federation.engines.worker`, over its standard streams."""
+
+import importlib
+import json
+import os
+import sys
+import traceback
+from pathlib import Path
+from typing import IO, Any
+
+import torch
+from pydantic import TypeAdapter
+
+from fedbnn.base.errors import UserError
+from fedbnn.federation.engines import frames, handover
+from fedbnn.federation.engines.engine import ClientFailure
+from fedbnn.federation.engines.host import ClientHost
+from fedbnn.federation.message import Message
+from fedbnn.federation.method import Method
+
+
+def method_from(description: dict[str, Any]) -> Method[Any, Any]:
+    """The method of this class and these settings."""
+    module, name = description["class"].split(":")
+    cls = getattr(importlib.import_module(module), name)
+    method = TypeAdapter(cls).validate_json(json.dumps(description["settings"]))
+    if not isinstance(method, Method):
+        raise TypeError(f"{description['class']} is not a Method")
+    return method
+
+
+class Worker:
+    """Answers requests, one after the other, for the clients it was given."""
+
+    def __init__(self, output: IO[bytes]) -> None:
+        self.output = output
+        self.host: ClientHost | None = None
+
+    def answer(self, header: dict[str, Any], payload: bytes) -> None:
+        """Do one request; every result is a frame of its own, and a last frame says 'done'."""
+        request = header["request"]
+        if request == "start":
+            sys.path[:] = header["sys_path"]
+            sites = handover.read(Path(header["handover"]), header["clients"])
+            device = torch.device(header["device"])
+            self.host = ClientHost(method_from(header["method"]), sites, header["seed"], device)
+        elif request == "update":
+            self._update(self._started, header, Message.from_bytes(payload))
+        elif request == "evaluate":
+            message = Message.from_bytes(payload)
+            for client in header["clients"]:
+                found = self._started.evaluate(client, header["round"], message, header["foreign"])
+                self._send({"client": client, "evaluation": {name: one.to_dict() for name, one in found.items()}})
+        elif request == "predict":
+            sent = dict(Message.from_bytes(payload).arrays)
+            x = sent.pop("x").clone()
+            message = Message({name.removeprefix("message."): array for name, array in sent.items()})
+            prediction = self._started.predict(header["client"], x, header["round"], message, header["variant"])
+            arrays = {name: getattr(prediction, name) for name in ("probs", "logits", "aleatoric")}
+            self._send({"client": header["client"]}, Message(arrays).to_bytes())
+        elif request == "save":
+            self._started.save(Path(header["folder"]))
+        elif request == "load":
+            self._started.load(Path(header["folder"]))
+        self._send({"done": request})
+
+    def _update(self, host: ClientHost, header: dict[str, Any], message: Message) -> None:
+        for client in header["clients"]:
+            reply = host.update(client, header["round"], message)
+            answer = {"client": client, "info": dict(reply.info), "seconds": reply.seconds}
+            self._send(answer, reply.message.to_bytes())
+
+    @property
+    def _started(self) -> ClientHost:
+        if self.host is None:
+            raise RuntimeError("the worker has not been started")
+        return self.host
+
+    def _send(self, header: dict[str, Any], payload: bytes = b"") -> None:
+        frames.write(self.output, header, payload)
+
+
+def main() -> None:
+    torch.set_num_threads(1)
+    output = os.fdopen(os.dup(1), "wb")
+    os.dup2(2, 1)  # what a user's model prints must not land between the frames
+    worker = Worker(output)
+    while (frame := frames.read(sys.stdin.buffer)) is not None:
+        try:
+            worker.answer(frame.header, frame.payload)
+        except UserError as error:
+            frames.write(output, {"user_error": str(error)})
+        except BrokenPipeError:
+            return  # the engine's process is gone; there is nobody left to tell
+        except ClientFailure as error:
+            frames.write(output, {"failure": str(error)})
+        except Exception:
+            frames.write(output, {"failure": f"a worker failed:\n{traceback.format_exc()}"})
+
+
+if __name__ == "__main__":
+    main()

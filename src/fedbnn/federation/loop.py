@@ -1,0 +1,151 @@
+"""The round loop: messages go out, clients take their turns, replies come in. Knows Method and Engine only."""
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor
+
+from fedbnn.federation.engines import Engine, InProcess, Site
+from fedbnn.federation.evaluation import Evaluation
+from fedbnn.federation.message import Message
+from fedbnn.federation.method import Method, Roster, State, Variant
+from fedbnn.federation.server import Server
+from fedbnn.models.bayes import Prediction
+
+
+@dataclass(frozen=True)
+class Turn:
+    """What one client did in one round."""
+
+    info: Mapping[str, float]
+    bytes_up: int
+    bytes_down: int
+    seconds: float
+    rejected: str = ""  # why the server did not let the reply in; empty when it did
+
+
+@dataclass(frozen=True)
+class Round:
+    """What happened in one round: turns of those that took part, scores of all clients if it was evaluated."""
+
+    number: int
+    turns: Mapping[int, Turn]
+    scores: Mapping[int, Mapping[str, Evaluation]] = field(default_factory=dict)  # by client and variant
+    seconds: float = 0.0
+
+
+Listener = Callable[[str, int, int], None]
+"""Called with ("update" or "evaluate", round, client) whenever a client is done."""
+
+
+def _nobody(activity: str, round_number: int, client: int) -> None:
+    """Nobody listens."""
+
+
+def roster_of(sites: Sequence[Site]) -> Roster:
+    """What the server may know of these sites."""
+    first = sites[0].client
+    return Roster(
+        names=tuple(site.client.name for site in sites),
+        classes=first.classes,
+        alignment=first.alignment,
+        models=tuple(site.client.model for site in sites),
+        rounds=first.rounds,
+        seed=first.seed,
+        privacy=first.privacy,
+    )
+
+
+class Federation:
+    """A method running on an engine over the clients of some sites."""
+
+    def __init__(
+        self,
+        method: Method[Any, Any],
+        sites: Sequence[Site],
+        *,
+        seed: int = 0,
+        participation: float = 1.0,
+        engine: Engine | None = None,
+    ) -> None:
+        self.sites = tuple(sites)
+        for site in sites:
+            method.check_client(site.client)
+        self._server = Server(method, roster_of(sites), seed=seed, participation=participation)
+        self.engine = engine or InProcess()
+        self.engine.start(method, sites, seed)
+
+    @property
+    def method(self) -> Method[Any, Any]:
+        return self._server.method
+
+    @property
+    def roster(self) -> Roster:
+        return self._server.roster
+
+    @property
+    def server(self) -> State:
+        """The server's state."""
+        return self._server.state
+
+    @property
+    def round_number(self) -> int:
+        """The last round that is finished; 0 is the warm-up, -1 before it."""
+        return self._server.round_number
+
+    def participants(self, round_number: int) -> list[int]:
+        """Everybody in the warm-up; later a random share, at least one."""
+        return self._server.participants(round_number)
+
+    def step(self, evaluate: bool = True, listener: Listener = _nobody, foreign: bool = False) -> Round:
+        """The next round: broadcast, turns of the participants, check of the replies, server update, scores."""
+        started = time.perf_counter()
+        number = self.round_number + 1
+        messages = self._server.messages(self.participants(number))
+        turns: dict[int, Turn] = {}
+        accepted: dict[int, Message] = {}
+        for client, reply in self.engine.update(number, messages):
+            rejected = self._server.refusal(client, reply.message)
+            if not rejected:
+                accepted[client] = reply.message
+            turns[client] = Turn(reply.info, reply.message.nbytes, messages[client].nbytes, reply.seconds, rejected)
+            listener("update", number, client)
+        self._server.take_in(accepted)
+        scores = self.evaluate(listener, foreign) if evaluate else {}
+        return Round(number, dict(sorted(turns.items())), scores, time.perf_counter() - started)
+
+    def run(self, rounds: int) -> list[Round]:
+        """The warm-up, if it has not been, and rounds up to number `rounds`."""
+        return [self.step() for _ in range(self.round_number, rounds)]
+
+    def evaluate(self, listener: Listener = _nobody, foreign: bool = False) -> dict[int, Mapping[str, Evaluation]]:
+        """Scores of every client's models as they are now, the method's headline variant first.
+
+        With `foreign`, their uncertainty is also tried on the sites' foreign inputs: this costs another pass.
+        """
+        scores: dict[int, Mapping[str, Evaluation]] = {}
+        messages = self._server.messages(range(self.roster.clients))
+        for client, evaluation in self.engine.evaluate(self.round_number, messages, foreign):
+            scores[client] = evaluation
+            listener("evaluate", self.round_number, client)
+        return dict(sorted(scores.items()))
+
+    def predict(self, client: int, x: Tensor, variant: Variant | None = None) -> Prediction:
+        """The predictive distribution of a client's model: of this variant, or of the method's headline."""
+        return self.engine.predict(client, x, self.round_number, self.method.broadcast(self.server, client), variant)
+
+    def save(self, folder: Path) -> None:
+        """Server's and clients' states as safetensors files."""
+        self._server.save(folder)
+        self.engine.save(folder)
+
+    def load(self, folder: Path, round_number: int) -> None:
+        """Go on from what `save` wrote after this round."""
+        self._server.load(folder, round_number)
+        self.engine.load(folder)
+
+    def close(self) -> None:
+        self.engine.close()

@@ -1,0 +1,214 @@
+"""The contract of a federated method: two pure halves that never share memory and exchange only Messages.
+
+A method is a frozen dataclass of its hyper-parameters. Its client half works on a client's state, its server half
+on the server's; a state is a frozen dataclass of tensors, so it can be saved, loaded and compared bit for bit.
+Randomness comes in as a `Stream`. Diagnostics are returned beside the state, never hidden in it.
+"""
+
+import json
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, fields, replace
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, ClassVar, Generic, Literal, NamedTuple, Self, TypeVar
+
+import torch
+from pydantic import TypeAdapter
+from torch import Tensor
+
+from fedbnn.base.errors import UserError
+from fedbnn.base.randomness import Stream
+from fedbnn.federation.message import Message, UploadSpec
+from fedbnn.models.architectures import ModelSettings, build
+from fedbnn.models.bayes import Prediction
+from fedbnn.models.network import FlatNetwork
+from fedbnn.models.training import Records, TrainingSettings
+from fedbnn.privacy import Budget, Guarantee, PrivacySettings, ReleaseGate
+
+
+@dataclass(frozen=True)
+class State:
+    """Base of all states: every field is a tensor, or None while it has no value yet."""
+
+    def tensors(self) -> dict[str, Tensor]:
+        """The fields that have a value, by name."""
+        named = {field.name: getattr(self, field.name) for field in fields(self)}
+        return {name: value for name, value in named.items() if value is not None}
+
+    def to(self, device: torch.device | str) -> Self:
+        return replace(self, **{name: value.to(device) for name, value in self.tensors().items()})
+
+
+S = TypeVar("S", bound=State)  # the client's state
+V = TypeVar("V", bound=State)  # the server's state
+
+Variant = Literal["personal", "global", "fine_tuned"]
+"""Which model is scored: the client's own, the server's, or the server's after local training at the client."""
+
+
+@dataclass(frozen=True)
+class Client:
+    """What a client's half may see: its own records, its own model, and the public alignment set."""
+
+    index: int
+    name: str
+    train: Records
+    alignment: Tensor
+    classes: int
+    model: ModelSettings
+    training: TrainingSettings
+    rounds: int  # exchanges that are planned: a budget that is spent a piece a round is divided by it
+    seed: int
+    privacy: PrivacySettings = field(default_factory=PrivacySettings)  # the client's own: no server changes them
+    multiplicity: int = 1  # the largest number of clients that hold one and the same record
+    ledgers: Path | None = None  # folder of this client's ledgers, one for each set of records
+    fingerprint: str = ""  # of the records before they were scaled, by which ledgers tell sets of records apart
+    cap: Budget | None = None  # the most that all releases from these records may cost, ever; None: what privacy says
+
+    @property
+    def device(self) -> torch.device:
+        """Where its half is computed: where its records are."""
+        return self.train.x.device
+
+    @property
+    def gate(self) -> ReleaseGate:
+        """The one way out for what leaves under privacy. Works on the CPU, on whole numbers in double precision."""
+        if self.ledgers is None:
+            raise UserError(
+                f"privacy.mechanism = '{self.privacy.mechanism}' needs a place for ledgers of what is spent: "
+                "make_sites(..., ledgers=folder)"
+            )
+        return ReleaseGate(
+            self.train.x.cpu(),
+            self.train.y.cpu(),
+            self.classes,
+            self.alignment.cpu(),
+            self.privacy,
+            self.rounds,
+            self.multiplicity,
+            self.ledgers,
+            self.name,
+            self.fingerprint,
+            self.cap,
+        )
+
+    @property
+    def network(self) -> FlatNetwork:
+        """The client's architecture. Scratch space, shared by all clients of this process with the same model:
+        whoever uses it first writes the weights it wants.
+        """
+        return self.network_with(self.classes)
+
+    def network_with(self, outputs: int) -> FlatNetwork:
+        """The client's architecture with another number of outputs, e.g. as an embedding."""
+        shape = tuple(self.train.x.shape[1:])
+        return _scratch(json.dumps(asdict(self.model)), shape, outputs, self.seed, self.device)
+
+    def initial_weights(self) -> Tensor:
+        """Weights as the model's own initialisation draws them for this client."""
+        weights = _initial(self.model, tuple(self.train.x.shape[1:]), self.classes, self.seed, self.index)
+        return weights.to(self.device)
+
+
+@lru_cache(maxsize=16)
+def _scratch(model: str, shape: tuple[int, ...], outputs: int, seed: int, device: torch.device) -> FlatNetwork:
+    settings = TypeAdapter(ModelSettings).validate_json(model)
+    return FlatNetwork(lambda: build(settings, shape, outputs), Stream((seed, "scratch")).seed, device)
+
+
+def _initial(model: ModelSettings, shape: tuple[int, ...], outputs: int, seed: int, index: int) -> Tensor:
+    return FlatNetwork(lambda: build(model, shape, outputs), Stream((seed, "model", index)).seed).weights
+
+
+@dataclass(frozen=True)
+class Roster:
+    """What the server knows: who takes part with which model, which classes, and the public alignment set."""
+
+    names: tuple[str, ...]
+    classes: int
+    alignment: Tensor
+    models: tuple[ModelSettings, ...]
+    rounds: int  # exchanges that are planned
+    seed: int
+    privacy: PrivacySettings = field(default_factory=PrivacySettings)  # the mechanism that was agreed on
+
+    @property
+    def clients(self) -> int:
+        return len(self.names)
+
+    def network(self, client: int, outputs: int | None = None) -> FlatNetwork:
+        """A client's architecture: scratch space, as `Client.network`."""
+        shape = tuple(self.alignment.shape[1:])
+        model, device = json.dumps(asdict(self.models[client])), self.alignment.device
+        return _scratch(model, shape, outputs or self.classes, self.seed, device)
+
+    def initial_weights(self, client: int, outputs: int | None = None) -> Tensor:
+        """Weights as this client's model would start with, were it on its own."""
+        shape = tuple(self.alignment.shape[1:])
+        return _initial(self.models[client], shape, outputs or self.classes, self.seed, client)
+
+
+class Update(NamedTuple, Generic[S]):
+    """What a client's turn gives: its new state, what it sends, and diagnostics that stay at home."""
+
+    state: S
+    message: Message
+    info: Mapping[str, float]
+
+
+class Method(ABC, Generic[S, V]):
+    """A federated method. Subclasses are frozen dataclasses of hyper-parameters."""
+
+    name: ClassVar[str]
+    summary: ClassVar[str]
+    needs_protection: ClassVar[bool] = True  # sends what a mechanism of `privacy` would have to protect, and cannot
+    client_state: ClassVar[type[Any]]
+    server_state: ClassVar[type[Any]]
+
+    def check_client(self, client: Client) -> None:
+        """Raise a UserError if this client cannot take part; asked before any work is done."""
+        if client.privacy.on and self.needs_protection:
+            raise UserError(
+                f"method '{self.name}' has no private exchange: privacy.mechanism = '{client.privacy.mechanism}' "
+                "is for methods that exchange outputs (fedbnn, fedmd)"
+            )
+
+    @abstractmethod
+    def client_init(self, client: Client) -> S:
+        """The state of a client before anything has happened."""
+
+    @abstractmethod
+    def client_update(self, state: S, client: Client, message: Message, round_number: int, rng: Stream) -> Update[S]:
+        """One turn. Round 0 is the warm-up: nobody has sent anything yet."""
+
+    @abstractmethod
+    def predict(self, state: S, client: Client, x: Tensor, rng: Stream) -> Prediction:
+        """The predictive distribution of a state's model for records x."""
+
+    def scored(self, state: S, client: Client, message: Message, rng: Stream) -> Mapping[Variant, S]:
+        """Which models are scored, the headline first, each as a state that `predict` takes.
+
+        `message` is what the server would send this client next.
+        """
+        return {"personal": state}
+
+    def privacy_spent(self, client: Client, turns: int) -> Guarantee | None:
+        """What is guaranteed after that many turns of this client; None: nothing is."""
+        return None
+
+    @abstractmethod
+    def server_init(self, roster: Roster) -> V:
+        """The server's state before anything has happened."""
+
+    @abstractmethod
+    def expected_upload(self, roster: Roster, client: int) -> UploadSpec:
+        """Names and shapes of what this client must send; checked before the server takes it in."""
+
+    @abstractmethod
+    def server_update(self, state: V, replies: Mapping[int, Message], roster: Roster, rng: Stream) -> V:
+        """Take in the replies of the clients that took part."""
+
+    @abstractmethod
+    def broadcast(self, state: V, client: int) -> Message:
+        """What this client receives at the start of the next round."""

@@ -1,0 +1,95 @@
+"""From dealt data to clients: each with its records, its architecture, and the records it is scored on."""
+
+import hashlib
+import re
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import torch
+
+from fedbnn.base.errors import UserError
+from fedbnn.data import FederatedData
+from fedbnn.data.dataset import Floats
+from fedbnn.data.federated import Split
+from fedbnn.federation.engines import Site
+from fedbnn.federation.method import Client
+from fedbnn.models.architectures import ModelSettings, assign
+from fedbnn.models.network import probe
+from fedbnn.models.training import Records, TrainingSettings, channels_last
+from fedbnn.privacy import PrivacySettings
+
+
+def make_sites(
+    data: FederatedData,
+    models: Sequence[ModelSettings | str] = ("mlp",),
+    training: TrainingSettings | None = None,
+    *,
+    rounds: int = 12,
+    seed: int = 0,
+    split: Split = "test",
+    privacy: PrivacySettings | None = None,
+    ledgers: Path | None = None,
+    foreign: Floats | None = None,
+) -> list[Site]:
+    """One site per client; the models are dealt by their shares. Checks every architecture before any work.
+
+    `rounds` is how many exchanges are planned; only methods that divide a privacy budget among them look at it.
+    `ledgers` is the folder for what clients spend under `privacy`; the budget is for as long as the records exist.
+    `foreign` are inputs as loaded that are nobody's, on which `Federation.evaluate` can try the models' uncertainty.
+    """
+    settings = tuple(ModelSettings(m) if isinstance(m, str) else m for m in models)
+    training = training or TrainingSettings()
+    check_augmentation(training, data.input_shape)
+    alignment = channels_last(torch.from_numpy(data.alignment()))
+    x, y, _ = data.evaluation(split)
+    evaluation = Records(channels_last(torch.from_numpy(x)), torch.from_numpy(y))
+    nobodys = None if foreign is None else channels_last(torch.from_numpy(data.seen(foreign)))
+    multiplicity = data.multiplicity
+    measured: list[tuple[ModelSettings, int, int]] = []
+    sites = []
+    for index, model in enumerate(assign(settings, data.n_clients)):
+        own_x, own_y = data.client_arrays(index)
+        name = data.client_names[index]
+        own = torch.from_numpy(data.own_mask(index, split))
+        if not bool(own.any()):
+            raise UserError(f"client {index} ('{name}') has no {split} records of its own to be scored on")
+        client = Client(
+            index=index,
+            name=name,
+            train=Records(channels_last(torch.from_numpy(own_x)), torch.from_numpy(own_y)),
+            alignment=alignment,
+            classes=data.dataset.classes,
+            model=model,
+            training=training,
+            rounds=rounds,
+            seed=seed,
+            privacy=privacy or PrivacySettings(),
+            multiplicity=multiplicity,
+            fingerprint=data.fingerprint(index) if privacy is not None and privacy.on else "",
+        )
+        if all(model != known for known, _, _ in measured):
+            operations = probe(client.network, data.input_shape, data.dataset.classes, model.name)
+            measured.append((model, client.network.size, operations))
+        size, operations = next((n, ops) for known, n, ops in measured if known == model)
+        sites.append(Site(client, evaluation, own, size, operations, nobodys))
+    return sites if ledgers is None else with_ledgers(sites, ledgers)
+
+
+def check_augmentation(training: TrainingSettings, input_shape: tuple[int, ...]) -> None:
+    if training.augment != "none" and len(input_shape) != 3:
+        raise UserError(
+            f"training.augment = '{training.augment}' needs images (channels, height, width), the records are "
+            f"{input_shape}; set it to none"
+        )
+
+
+def with_ledgers(sites: Sequence[Site], folder: Path) -> list[Site]:
+    """The same sites, each client with its own place for ledgers in this folder."""
+    return [replace(site, client=replace(site.client, ledgers=place_of(site.client.name, folder))) for site in sites]
+
+
+def place_of(name: str, folder: Path) -> Path:
+    """The place of a client of this name in a folder, whatever its name and wherever it stands in the list."""
+    plain = re.sub("[^A-Za-z0-9]+", "-", name)[:40].strip("-")
+    return folder / f"{plain}-{hashlib.sha256(name.encode()).hexdigest()[:8]}"

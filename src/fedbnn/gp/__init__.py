@@ -1,7 +1,0 @@
-"""Gaussian process classification on embeddings: a tree of binary problems, sampled with Polya-Gamma variables."""
-
-from fedbnn.gp.classifier import ClassTree, GPSettings, fit_tree, predict_tree, subset, tree_loss
-from fedbnn.gp.kernel import Kernel
-from fedbnn.gp.polya_gamma import sampler
-
-__all__ = ["ClassTree", "GPSettings", "Kernel", "fit_tree", "predict_tree", "sampler", "subset", "tree_loss"]

@@ -1,0 +1,1 @@
+"""Networks and how one is trained: architectures, flat parameters, Bayes by Backprop, Gaussian processes."""

@@ -1,0 +1,35 @@
+"""A prior over weights that is chosen by what its networks *output*: the function-space prior of FedBNN.
+
+psi* = argmin_psi  E_{w ~ p(. ; psi)}  CE(softmax(target), f(AD; w))        (Makhija, Ghosh, Ho 2023, Eq. for psi)
+
+The peers' consensus on the alignment set (AD) is thereby turned into a prior over the weights of whatever network
+a client happens to have.
+"""
+
+import torch
+from torch import Tensor
+
+from fedbnn.models.augmentation import Augment
+from fedbnn.models.bayes.fit import fit
+from fedbnn.models.bayes.gaussian import Gaussian
+from fedbnn.models.network import FlatNetwork
+from fedbnn.models.training import Records, steps
+
+
+def tune_prior(
+    network: FlatNetwork,
+    start: Gaussian,
+    alignment: Tensor,
+    target: Tensor,
+    *,
+    count: int,
+    batch_size: int,
+    learning_rate: float,
+    order: torch.Generator,
+    noise: torch.Generator,
+    augment: Augment = "none",
+    average_from: int | None = None,
+) -> tuple[Gaussian, float]:
+    """`count` Adam steps on psi from `start` towards the class probabilities `target` on the alignment set."""
+    batches = steps(Records(alignment, target), count, batch_size, order, augment)
+    return fit(network, start, batches, learning_rate=learning_rate, generator=noise, average_from=average_from)

@@ -1,0 +1,136 @@
+"""Minibatches, and the plain (deterministic) training loop on a flat network."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import torch
+from pydantic import Field
+from torch import Tensor
+from torch.nn import functional
+
+from fedbnn.base.settings import settings
+from fedbnn.models.augmentation import Augment, augmented
+from fedbnn.models.network import FlatNetwork
+
+
+@settings
+class TrainingSettings:
+    """The budget of local training: the same for every method, so that methods are compared at equal cost."""
+
+    local_epochs: int = Field(default=20, ge=1, description="passes over a client's own records in each round")
+    warmup_epochs: int = Field(
+        default=50, ge=0, description="passes over a client's own records before the first exchange (round 0)"
+    )
+    batch_size: int = Field(default=32, ge=1, description="records in a minibatch of local training")
+
+    augment: Augment = Field(
+        default="none",
+        description="how images are varied each time a client sees them in training, own and alignment points alike: "
+        "flip (mirrored left to right by chance), shift (moved by up to two pixels), flip_shift, or none; steps under "
+        "DP-SGD and distillation at the server use them as they are",
+    )
+
+    def passes(self, round_number: int) -> int:
+        """Epochs of local training in this round; round 0 is the warm-up."""
+        return self.warmup_epochs if round_number == 0 else self.local_epochs
+
+
+@dataclass(frozen=True)
+class Records:
+    """Inputs with labels, or with a probability over the classes for each input."""
+
+    x: Tensor
+    y: Tensor
+
+    def __len__(self) -> int:
+        return len(self.x)
+
+    def to(self, device: torch.device) -> "Records":
+        return Records(self.x.to(device), self.y.to(device))
+
+    def take(self, index: Tensor) -> "Records":
+        return Records(take_rows(self.x, index), self.y[index])
+
+    def varied(self, how: Augment, generator: torch.Generator) -> "Records":
+        return self if how == "none" else Records(augmented(self.x, how, generator), self.y)
+
+
+def channels_last(x: Tensor) -> Tensor:
+    """Images in the layout of the fast convolution kernels; anything else as it is. Always a fresh, aligned copy."""
+    if x.dim() == 4:
+        return x.clone(memory_format=torch.channels_last)
+    return x.clone(memory_format=torch.contiguous_format)
+
+
+def take_rows(x: Tensor, index: Tensor) -> Tensor:
+    """`x[index]`, keeping images channels-last (plain indexing would re-lay them)."""
+    if x.dim() == 4:
+        return x.permute(0, 2, 3, 1).index_select(0, index).permute(0, 3, 1, 2)
+    return x.index_select(0, index)
+
+
+def epochs(
+    records: Records, passes: int, batch_size: int, generator: torch.Generator, augment: Augment = "none"
+) -> Iterator[Records]:
+    """Minibatches of `passes` passes over the records, each pass in a new random order."""
+    for _ in range(passes):
+        order = torch.randperm(len(records), generator=generator, device=generator.device)
+        for index in order.split(batch_size):
+            yield records.take(index).varied(augment, generator)
+
+
+def steps(
+    records: Records, count: int, batch_size: int, generator: torch.Generator, augment: Augment = "none"
+) -> Iterator[Records]:
+    """Exactly `count` minibatches, going round the records in a new random order each time."""
+    done = 0
+    while done < count:
+        order = torch.randperm(len(records), generator=generator, device=generator.device)
+        for index in order.split(batch_size)[: count - done]:
+            yield records.take(index).varied(augment, generator)
+            done += 1
+
+
+@dataclass(frozen=True)
+class Pull:
+    """The penalty 1/2 sum_k strength_k (w_k - centre_k)^2 on the weights."""
+
+    centre: Tensor
+    strength: float | Tensor
+
+    def add_gradient(self, weights: Tensor, gradient: Tensor) -> None:
+        """Its gradient strength * (w - centre), with the weights as they are now, added to `gradient`."""
+        apart = weights - self.centre
+        if isinstance(self.strength, Tensor):
+            gradient.addcmul_(apart, self.strength)
+        else:
+            gradient.add_(apart, alpha=self.strength)
+
+
+def fit_point(
+    network: FlatNetwork,
+    weights: Tensor,
+    batches: Iterator[Records],
+    *,
+    learning_rate: float,
+    weight_decay: float,
+    pull: Pull | None = None,
+) -> tuple[Tensor, float]:
+    """Minimise the cross-entropy over the batches, plus the pull, by Adam from `weights`.
+
+    Returns the new weights and the last minibatch's cross-entropy.
+    """
+    network.module.train()
+    network.weights.copy_(weights)
+    parameter = torch.nn.Parameter(network.weights, requires_grad=False)
+    parameter.grad = network.gradient
+    optimiser = torch.optim.Adam([parameter], lr=learning_rate, weight_decay=weight_decay, fused=True)
+    loss = torch.zeros(())
+    for batch in batches:
+        network.gradient.zero_()
+        loss = functional.cross_entropy(network(batch.x), batch.y)
+        loss.backward()
+        if pull:
+            pull.add_gradient(network.weights, network.gradient)
+        optimiser.step()
+    return network.weights.clone(), float(loss.detach())

@@ -1,0 +1,250 @@
+"""One typed, validated description of a run: TOML in, JSON out, every field documented once, where it is declared."""
+
+import json
+import tomllib
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Literal, get_args, get_origin
+
+from pydantic import ConfigDict, Field, TypeAdapter, create_model
+from pydantic.fields import FieldInfo
+
+from fedbnn.base.settings import STRICT, fields_of, parsed, settings
+from fedbnn.base.wording import did_you_mean
+from fedbnn.data import DataSettings, PartitionSettings
+from fedbnn.base.devices import ALLOWED, DeviceName
+from fedbnn.base.errors import UserError
+from fedbnn.federation.method import Method
+from fedbnn.methods import METHODS
+from fedbnn.models.architectures import ModelSettings
+from fedbnn.privacy import PrivacySettings
+from fedbnn.models.training import TrainingSettings
+
+PRESETS = Path(__file__).parent / "presets"
+
+
+@settings
+class EvaluationSettings:
+    """When and on what personal models are scored."""
+
+    every: int = Field(
+        default=1, ge=1, description="score all clients every so many rounds (and always after the last)"
+    )
+    split: Literal["test", "validation"] = Field(
+        default="test", description="records to score on: test, or validation for tuning (needs data.validation)"
+    )
+    foreign: str = Field(
+        default="",
+        description="after the last round, also ask every model about inputs of another data set (a name or an .npz "
+        "file): does its uncertainty tell them from the client's own classes?",
+    )
+
+
+EngineKind = Literal["local", "flower-sim"]
+
+
+@settings
+class EngineSettings:
+    """Where clients run. Has no influence on any result, except that another device draws other random numbers."""
+
+    kind: EngineKind = Field(
+        default="local",
+        description="local (worker processes of our own) or flower-sim (Flower's simulation on Ray; needs the extra "
+        "fedbnn[flower])",
+    )
+    workers: int = Field(
+        default=0, ge=0, description="worker processes; 0 means one per core, and one if device is not the CPU"
+    )
+    debug: bool = Field(default=False, description="run all clients in this process, one after the other")
+    device: DeviceName = Field(
+        default="cpu",
+        description=f"where clients compute: {ALLOWED}; auto is a GPU if there is one. Another device draws other "
+        "random numbers and rounds differently: results differ as those of another seed do",
+    )
+
+
+Methods = create_model(
+    "Methods",
+    __config__=ConfigDict(**STRICT, frozen=True),
+    **{
+        name: (cls, Field(default_factory=cls, description=cls.summary))  # type: ignore[call-overload]
+        for name, cls in METHODS.items()
+    },
+)
+
+
+def _default_models() -> tuple[ModelSettings, ...]:
+    return tuple(ModelSettings(name) for name in ("mlp", "cnn2", "cnn3"))
+
+
+@settings
+class Config:
+    """A run. The defaults are the demonstration: handwritten digits, 20 clients, three architectures."""
+
+    method: str = Field(default="fedbnn", description="the method to run (see `fedbnn methods`)")
+    seed: int = Field(default=0, ge=0, description="all randomness comes from this number")
+    rounds: int = Field(default=12, ge=1, description="exchanges with the server, after the warm-up (round 0)")
+    participation: float = Field(
+        default=1.0,
+        gt=0,
+        le=1,
+        description="share of the clients that take part in a round; others' last upload is reused",
+    )
+    checkpoint_every: int = Field(default=1, ge=1, description="save all states every so many rounds, to resume from")
+    data: DataSettings = Field(default_factory=DataSettings, description="the records")
+    partition: PartitionSettings = Field(default_factory=PartitionSettings, description="who holds which records")
+    models: tuple[ModelSettings, ...] = Field(
+        default_factory=_default_models, min_length=1, description="the architectures and their shares"
+    )
+    training: TrainingSettings = Field(
+        default_factory=TrainingSettings, description="the budget of local training, the same for every method"
+    )
+    evaluation: EvaluationSettings = Field(default_factory=EvaluationSettings, description="how models are scored")
+    engine: EngineSettings = Field(default_factory=EngineSettings, description="where clients run")
+    privacy: PrivacySettings = Field(
+        default_factory=PrivacySettings, description="what clients let out of fedbnn and fedmd, and at which price"
+    )
+    methods: Methods = Field(default_factory=Methods, description="each method's own settings")
+
+    def chosen(self) -> Method[Any, Any]:
+        """The method to run, with its settings."""
+        check_method(self.method)
+        method: Method[Any, Any] = getattr(self.methods, self.method)
+        return method
+
+    def with_method(self, name: str, seed: int | None = None) -> "Config":
+        """The same run with another method and, if given, another seed."""
+        check_method(name)
+        return replace(self, method=name, seed=self.seed if seed is None else seed)
+
+    def to_json(self) -> dict[str, Any]:
+        """Everything that has an influence on the result; of the methods' settings only the chosen one's."""
+        everything: dict[str, Any] = TypeAdapter(Config).dump_python(self, mode="json")
+        del everything["engine"]
+        everything["methods"] = {self.method: everything["methods"][self.method]}
+        return everything
+
+
+def check_method(name: str) -> None:
+    if name not in METHODS:
+        raise UserError(f"method = '{name}': unknown{did_you_mean(name, METHODS)} (there are {', '.join(METHODS)})")
+
+
+def load_config(path: Path | None = None, overrides: Sequence[str] = ()) -> Config:
+    """The configuration of a TOML file or preset (or the defaults), with `dotted.key=value` overrides applied."""
+    raw: dict[str, Any] = {}
+    if path is not None:
+        path = preset(path) or path
+        try:
+            raw = tomllib.loads(path.read_text(encoding="utf-8"))
+        except FileNotFoundError:
+            raise UserError(
+                f"no configuration file and no preset {path} (presets: {', '.join(presets())}); `fedbnn config` prints "
+                "a file to start from"
+            ) from None
+        except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+            raise UserError(f"{path}: cannot be read as TOML: {error}") from None
+    for override in overrides:
+        _apply(raw, override)
+    return parse_config(raw)
+
+
+def presets() -> dict[str, str]:
+    """The configurations that come with the package, by name, with the first line of each."""
+    files = sorted(PRESETS.glob("*.toml"))
+    return {file.stem: file.read_text(encoding="utf-8").splitlines()[0].removeprefix("# ") for file in files}
+
+
+def preset(path: Path) -> Path | None:
+    """The file of the preset of this name; a file of the user's own with the same name goes first."""
+    return None if path.is_file() or str(path) not in presets() else PRESETS / f"{path}.toml"
+
+
+def parse_config(raw: dict[str, Any]) -> Config:
+    """Validate nested tables; the first mistake becomes one line that names the field, the value and the rule."""
+    try:
+        text = json.dumps(raw)
+    except TypeError as error:
+        raise UserError(f"configuration: dates and times are not used in any field ({error})") from None
+    config = parsed(Config, text)
+    config.chosen()
+    return config
+
+
+def as_of_today(stored: dict[str, Any]) -> dict[str, Any]:
+    """A stored `to_json` as this version writes it: settings that did not exist yet stand at their default.
+
+    What this version cannot read, a setting that is no more for instance, comes back as it is.
+    """
+    try:
+        return parse_config(stored).to_json()
+    except UserError:
+        return stored
+
+
+def _apply(raw: dict[str, Any], override: str) -> None:
+    key, equals, text = override.partition("=")
+    if not equals or not key.strip():
+        raise UserError(f"--set {override}: write it as dotted.key=value, e.g. --set methods.fedbnn.gamma=0.5")
+    try:
+        value = tomllib.loads(f"value = {text}")["value"]
+    except tomllib.TOMLDecodeError:
+        value = text
+    table = raw
+    *path, last = key.strip().split(".")
+    for name in path:
+        table = table.setdefault(name, {})
+        if not isinstance(table, dict):
+            raise UserError(f"--set {override}: '{name}' is a value, not a table; set it as a whole")
+    table[last] = value
+
+
+def default_toml() -> str:
+    """The default configuration, fully commented: what `fedbnn config` prints."""
+    return "\n".join(_table(Config(), "")).lstrip("\n") + "\n"
+
+
+def _table(value: Any, prefix: str) -> Iterator[str]:
+    fields = fields_of(type(value))
+    tables = []
+    for name, field in fields.items():
+        inner = getattr(value, name)
+        first = inner[0] if isinstance(inner, tuple) and inner else inner
+        if fields_of(type(first)):
+            tables.append((name, field))
+        else:
+            yield f"# {field.description}{_allowed(field)}"
+            yield f"{name} = {toml_value(inner)}"
+    for name, field in tables:
+        inner = getattr(value, name)
+        dotted = f"{prefix}{name}"
+        for number, entry in enumerate(inner if isinstance(inner, tuple) else (inner,)):
+            heading = f"[[{dotted}]]" if isinstance(inner, tuple) else f"[{dotted}]"
+            yield f"\n# {field.description}" if number == 0 else ""
+            yield heading
+            lines = list(_table(entry, f"{dotted}."))
+            yield from lines if number == 0 else (line for line in lines if not line.startswith("#"))
+
+
+def _allowed(field: FieldInfo) -> str:
+    """The rule of a field in words: its range, or its choices."""
+    if get_origin(field.annotation) is Literal:
+        return f" (one of: {', '.join(get_args(field.annotation))})"
+    signs = {"ge": ">=", "gt": ">", "le": "<=", "lt": "<"}
+    rules = [
+        f"{sign} {getattr(rule, name)}"
+        for rule in field.metadata
+        for name, sign in signs.items()
+        if hasattr(rule, name)
+    ]
+    return f" ({', '.join(rules)})" if rules else ""
+
+
+def toml_value(value: Any) -> str:
+    """A value as TOML writes it."""
+    if isinstance(value, dict):
+        return "{" + ", ".join(f"{key} = {toml_value(item)}" for key, item in value.items()) + "}"
+    if isinstance(value, tuple | list):
+        return "[" + ", ".join(toml_value(item) for item in value) + "]"
+    return json.dumps(value)

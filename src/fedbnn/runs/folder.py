@@ -1,0 +1,140 @@
+"""The run folder: configuration, metrics as JSON lines, checkpoints, result. Every file is replaced atomically.
+
+config.json       everything that has an influence on the result
+partition.json    who holds which records
+metrics.jsonl     one line per round and client
+checkpoint/       states after the last rounds, each with checksums
+result.json       written last: a folder that has it is a finished run
+"""
+
+import json
+import os
+import shutil
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import Any
+
+from fedbnn.base.checkpoints import Checkpoint, Checkpoints
+from fedbnn.base.errors import UserError
+from fedbnn.base.files import locked, read_json, write_atomically, write_json
+
+__all__ = ["Checkpoint", "RunFolder", "changed", "differences", "read_json", "write_atomically", "write_json"]
+
+Json = dict[str, Any]
+
+
+class RunFolder:
+    """A run on disk."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.checkpoints = path / "checkpoint"
+        self.metrics_file = path / "metrics.jsonl"
+        self._saved = Checkpoints(self.checkpoints, f"delete {path} to start again")
+
+    @classmethod
+    def open(
+        cls, path: Path, config: Json, manifest: Json, *, resume: bool, today: Callable[[Json], Json] = dict
+    ) -> "RunFolder":
+        """A new folder, or with `resume` the one that already holds this configuration.
+
+        `today` writes a stored configuration as this version would: with settings that did not exist yet.
+        """
+        cls.check(path, config, manifest, resume=resume, today=today)
+        if not (path / "config.json").exists():
+            # Made whole under another name, so that a folder with the run's name always is a run.
+            new = path.with_name(f".{path.name}.new")
+            try:
+                shutil.rmtree(new, ignore_errors=True)
+                (new / "checkpoint").mkdir(parents=True)
+                write_json(new / "partition.json", manifest)
+                write_json(new / "config.json", config)
+                new.replace(path)
+            except OSError as error:
+                raise UserError(f"{path} cannot be made: {error.strerror}; choose another --out") from None
+        return cls(path)
+
+    @classmethod
+    def check(
+        cls, path: Path, config: Json, manifest: Json, *, resume: bool, today: Callable[[Json], Json] = dict
+    ) -> None:
+        """Refuse, before anything is written, a folder that `open` could not use."""
+        folder = cls(path)
+        if path.exists() and not path.is_dir():
+            raise UserError(f"{path} is a file; choose another --out")
+        if (path / "config.json").exists():
+            folder._check_same(config, manifest, today)
+            if not resume:
+                state = "finished" if folder.finished else "unfinished"
+                raise UserError(
+                    f"{path} already holds this run ({state}): add --resume to go on, or choose another --out"
+                )
+        elif path.exists() and any(path.iterdir()):
+            raise UserError(f"{path} is not empty and holds no run: choose another --out")
+
+    def _check_same(self, config: Json, manifest: Json, today: Callable[[Json], Json]) -> None:
+        before = today(read_json(self.path / "config.json"))
+        if before != config:
+            changed = differences(before, config)
+            raise UserError(
+                f"{self.path} holds a run with another configuration ({changed}): delete it or choose another --out"
+            )
+        if read_json(self.path / "partition.json") != manifest:
+            raise UserError(f"{self.path} holds a run on other data with the same configuration: choose another --out")
+
+    def locked(self) -> AbstractContextManager[None]:
+        """Nobody else works on this folder meanwhile; the lock goes with the process that holds it."""
+        return locked(self.path)
+
+    @property
+    def finished(self) -> bool:
+        return (self.path / "result.json").exists()
+
+    def append(self, lines: Iterable[dict[str, Any]]) -> None:
+        with self.metrics_file.open("a", encoding="utf-8") as file:
+            file.writelines(json.dumps(line) + "\n" for line in lines)
+            file.flush()
+            os.fsync(file.fileno())
+
+    def metrics(self) -> list[dict[str, Any]]:
+        if not self.metrics_file.exists():
+            return []
+        return [json.loads(line) for line in self.metrics_file.read_text(encoding="utf-8").splitlines()]
+
+    def forget_after(self, round_number: int) -> None:
+        """Drop metrics of rounds after this one, which a resumed run makes again; a torn last line goes too."""
+        if not self.metrics_file.exists():
+            return
+        kept = []
+        for line in self.metrics_file.read_text(encoding="utf-8").splitlines():
+            try:
+                if json.loads(line)["round"] <= round_number:
+                    kept.append(line + "\n")
+            except ValueError:
+                break
+        write_atomically(self.metrics_file, "".join(kept))
+
+    def save_checkpoint(self, round_number: int, seconds: float, write: Callable[[Path], None]) -> None:
+        """`write` puts its files into a new folder, which appears under its name only when it is whole."""
+        self._saved.save(round_number, seconds, write)
+
+    def latest_checkpoint(self) -> Checkpoint | None:
+        """The newest checkpoint that passes its checksums, or None where nothing was saved yet."""
+        return self._saved.latest()
+
+
+def differences(before: Any, now: Any) -> str:
+    """The first few dotted keys in which two nested objects differ, with both values."""
+    found = [f"{key} was {old!r}, is {new!r}" for key, old, new in changed(before, now)]
+    more = f" and {len(found) - 3} more" if len(found) > 3 else ""
+    return ", ".join(found[:3]) + more
+
+
+def changed(before: Any, now: Any, prefix: str = "") -> Iterator[tuple[str, Any, Any]]:
+    """Every dotted key in which two nested objects differ, with both values."""
+    if isinstance(before, dict) and isinstance(now, dict):
+        for key in {**before, **now}:
+            yield from changed(before.get(key), now.get(key), f"{prefix}.{key}" if prefix else key)
+    elif before != now:
+        yield prefix, before, now

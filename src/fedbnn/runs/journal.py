@@ -1,0 +1,84 @@
+"""What is written down of a run, whoever drives its rounds: metrics, checkpoints, notes, and the result at the end."""
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from fedbnn.runs.config import Config, EngineKind
+from fedbnn.data import FederatedData
+from fedbnn.federation.engines import Site
+from fedbnn.base.errors import UserError
+from fedbnn.federation.evaluation import Evaluation
+from fedbnn.federation.loop import Round
+from fedbnn.runs.observer import Observer
+from fedbnn.runs.results import assemble, metric_lines
+from fedbnn.runs.folder import RunFolder, write_json
+
+
+class Journal:
+    """The run folder's pen.
+
+    Attributes:
+        final: the scores after the last round, once they are there.
+
+    """
+
+    def __init__(
+        self, config: Config, data: FederatedData, sites: Sequence[Site], folder: RunFolder, observer: Observer
+    ) -> None:
+        self.config = config
+        self.data = data
+        self.sites = sites
+        self.folder = folder
+        self.observer = observer
+        self.final: Mapping[int, Mapping[str, Evaluation]] = {}
+        self._seconds = 0.0
+
+    def resume(self, title: str, engine: EngineKind, load: Callable[[Path, int], None]) -> None:
+        """Begin, or go on: `load` gets the folder of the last good checkpoint and its round, if there is one."""
+        round_number = -1
+        if checkpoint := self.folder.latest_checkpoint():
+            # On Flower, clients keep their states themselves: the checkpoint has the server's only.
+            begun: EngineKind = "local" if any(checkpoint.folder.glob("client-*")) else "flower-sim"
+            if begun != engine:
+                raise UserError(
+                    f"{self.folder.path} was begun with engine.kind = '{begun}': go on with that, or choose another "
+                    "--out"
+                )
+            round_number = checkpoint.round_number
+            for problem in checkpoint.problems:
+                self.observer.note(f"{problem}; going on from round {round_number} instead")
+            load(checkpoint.folder, round_number)
+            self._seconds = checkpoint.seconds
+        self.folder.forget_after(round_number)
+        self.observer.run_started(title, self.config, len(self.sites), round_number)
+
+    def is_scored(self, number: int) -> bool:
+        """Whether clients are scored after this round."""
+        return number % self.config.evaluation.every == 0 or number == self.config.rounds
+
+    def keep(self, record: Round, save: Callable[[Path], None], every: int | None = None) -> None:
+        """Write down a round that is finished; `save` puts the states after it into a folder.
+
+        That is done every so many rounds, as the configuration says unless it is given.
+        """
+        self._seconds += record.seconds
+        self.folder.append(metric_lines(record, [site.client.name for site in self.sites]))
+        last = record.number == self.config.rounds
+        if last:
+            self.final = record.scores
+        if record.number % (every or self.config.checkpoint_every) == 0 or last:
+            self.folder.save_checkpoint(record.number, self._seconds, save)
+        for client, turn in record.turns.items():
+            if turn.rejected:
+                self.observer.note(
+                    f"round {record.number}: the reply of client {client} was not let in: {turn.rejected}"
+                )
+        self.observer.round_done(record)
+
+    def conclude(self) -> dict[str, Any]:
+        """The result, written last."""
+        result = assemble(self.config, self.data, self.sites, self.folder.metrics(), self.final, self._seconds)
+        write_json(self.folder.path / "result.json", result)
+        self.observer.run_finished(result)
+        return result

@@ -1,0 +1,161 @@
+"""From what a run wrote down to its result: one value per score, per-client lists, and the curve over rounds.
+
+Accuracy, NLL and Brier score are means over clients. ECE and MCE are computed on the pooled reliability bins of all
+clients: a bin needs many predictions to say anything, and one client's few test records leave most bins nearly empty.
+"""
+
+from collections.abc import Mapping, Sequence
+from functools import reduce
+from operator import add
+from typing import Any
+
+from fedbnn.base.version import __version__
+from fedbnn.runs.config import Config
+from fedbnn.data import FederatedData
+from fedbnn.federation.engines import Site
+from fedbnn.federation.evaluation import DETECTION, SCORES, Evaluation, headline
+from fedbnn.federation.loop import Round
+from fedbnn.federation.metrics import ReliabilityBins
+
+POOLED = ("ece", "mce")
+
+
+def mean(values: Sequence[float]) -> float:
+    return sum(values) / len(values)
+
+
+def metric_lines(record: Round, names: Sequence[str]) -> list[dict[str, Any]]:
+    """A line for every client that took part or was scored in this round."""
+    lines = []
+    for client, name in enumerate(names):
+        line: dict[str, Any] = {"round": record.number, "client": client, "name": name}
+        if client in record.turns:
+            turn = record.turns[client]
+            line |= {
+                "bytes_up": turn.bytes_up,
+                "bytes_down": turn.bytes_down,
+                "seconds": turn.seconds,
+                **turn.info,
+            }
+            if turn.rejected:
+                line["rejected"] = turn.rejected
+        if client in record.scores:
+            line |= _described(headline(record.scores[client]))
+            others = list(record.scores[client].items())[1:]
+            if others:
+                line["variants"] = {variant: _described(found) for variant, found in others}
+        if len(line) > 3:
+            line["elapsed"] = record.seconds
+            lines.append(line)
+    return lines
+
+
+def _described(evaluation: Evaluation) -> dict[str, Any]:
+    return evaluation.scores | {"reliability": evaluation.reliability.to_dict()}
+
+
+def score_names(found: Sequence[Evaluation]) -> list[str]:
+    """The scores that all have: those of DETECTION only where foreign inputs were asked about."""
+    return [*SCORES, *(name for name in DETECTION if all(name in one.scores for one in found))]
+
+
+def summary(found: Sequence[Evaluation]) -> dict[str, float]:
+    """One value per score over all clients."""
+    bins: ReliabilityBins = reduce(add, (one.reliability for one in found))
+    return {
+        name: getattr(bins, name) if name in POOLED else mean([e.scores[name] for e in found])
+        for name in score_names(found)
+    }
+
+
+def curve(lines: Sequence[Mapping[str, Any]]) -> dict[str, list[float]]:
+    """Scores of each evaluated round; `seconds` is the wall time up to and including it."""
+    elapsed: dict[int, float] = {}
+    scored: dict[int, list[Mapping[str, Any]]] = {}
+    for line in lines:
+        elapsed[line["round"]] = line["elapsed"]
+        if "nll" in line:
+            scored.setdefault(line["round"], []).append(line)
+    result: dict[str, list[float]] = {name: [] for name in ("round", *SCORES, "seconds")}
+    for number, clients in sorted(scored.items()):
+        bins: ReliabilityBins = reduce(add, (ReliabilityBins.from_dict(line["reliability"]) for line in clients))
+        result["round"].append(number)
+        result["seconds"].append(sum(seconds for r, seconds in elapsed.items() if r <= number))
+        for name in SCORES:
+            pooled = name in POOLED
+            result[name].append(getattr(bins, name) if pooled else mean([line[name] for line in clients]))
+    return result
+
+
+def assemble(
+    config: Config,
+    data: FederatedData,
+    sites: Sequence[Site],
+    lines: Sequence[Mapping[str, Any]],
+    final: Mapping[int, Mapping[str, Evaluation]],
+    seconds: float,
+) -> dict[str, Any]:
+    """The contents of result.json."""
+    judged = [headline(final[site.client.index]) for site in sites]
+    by_client: dict[int, list[Mapping[str, Any]]] = {site.client.index: [] for site in sites}
+    for line in lines:
+        if "bytes_up" in line:
+            by_client[line["client"]].append(line)
+    turns = list(by_client.values())
+    # Round 0 sends nothing down and is no exchange yet; a client that never took part after it counts with zero.
+    up, down = (
+        [mean([t[name] for t in client if t["round"] > 0] or [0]) for client in turns]
+        for name in ("bytes_up", "bytes_down")
+    )
+    variants = list(final[sites[0].client.index])
+    return {
+        "fedbnn_version": __version__,
+        "method": config.method,
+        "seed": config.seed,
+        "rounds": config.rounds,
+        "clients": len(sites),
+        "dataset": data.dataset.name,
+        "class_names": list(data.dataset.class_names),
+        "alignment_points": data.alignment_points,
+        "split": config.evaluation.split,
+        "scored": variants[0],
+        **summary(judged),
+        "variants": {name: summary([found[name] for found in final.values()]) for name in variants},
+        **_privacy(config, sites, [len(client) for client in turns]),
+        "bytes_up_per_client_round": mean(up),
+        "bytes_down_per_client_round": mean(down),
+        "seconds": seconds,
+        "per_client": {
+            "name": [site.client.name for site in sites],
+            "model": [site.client.model.name for site in sites],
+            "weights": [site.weights for site in sites],
+            "records": [len(site.client.train) for site in sites],
+            "classes": [data.own_classes(site.client.index).tolist() for site in sites],
+            **{name: [found.scores[name] for found in judged] for name in score_names(judged)},
+            "bytes_up": up,
+            "bytes_down": down,
+            "seconds": [sum(t["seconds"] for t in client) for client in turns],
+        },
+        "curve": curve(lines),
+        "reliability": reduce(add, (found.reliability for found in judged)).to_dict(),
+        "uncertainty": {
+            "total": reduce(add, (found.total for found in judged)).to_dict(),
+            "epistemic": reduce(add, (found.epistemic for found in judged)).to_dict(),
+        },
+    }
+
+
+def _privacy(config: Config, sites: Sequence[Site], turns: Sequence[int]) -> dict[str, Any]:
+    """What is guaranteed to whoever is guaranteed least; nothing is said where nothing is accounted for."""
+    method = config.chosen()
+    spent = [method.privacy_spent(site.client, count) for site, count in zip(sites, turns, strict=True)]
+    guarantees = [one for one in spent if one is not None]
+    if len(guarantees) < len(spent):
+        return {"epsilon_spent": None}
+    weakest = max(guarantees, key=lambda one: one.epsilon)
+    return {
+        "epsilon_spent": weakest.epsilon,
+        "delta": weakest.delta,
+        "privacy_unit": weakest.unit,
+        "mechanism": weakest.mechanism,
+    }

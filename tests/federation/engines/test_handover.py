@@ -1,0 +1,12 @@
+from fedbnn.federation.engines import handover
+from fedbnn.privacy import Budget, PrivacySettings
+from tests.federation_sample import small_sites, with_client
+
+
+def test_a_client_takes_its_settings_and_its_cap_along(tmp_path):
+    sites = small_sites(clients=2, privacy=PrivacySettings("dp_teacher"), ledgers=tmp_path / "ledgers")
+    sites = [with_client(sites[0], cap=Budget(7.0, 1e-6)), sites[1]]
+    handover.write(tmp_path / "sites", sites)
+    for site, found in zip(sites, handover.read(tmp_path / "sites", {0, 1}), strict=True):
+        for name in ("index", "name", "model", "training", "privacy", "multiplicity", "fingerprint", "ledgers", "cap"):
+            assert getattr(found.client, name) == getattr(site.client, name)
