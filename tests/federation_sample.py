@@ -36,7 +36,7 @@ from fedbnn.privacy import PrivacySettings
 SMALL_METHODS: tuple[Method[Any, Any], ...] = (
     FedBNN(prior_steps=3, mc_samples=2),
     FedBNN(prior_steps=3, mc_samples=2, consensus="sharpened"),
-    FedBNN(prior_steps=3, mc_samples=2, consensus="corrected", weights="data"),
+    FedBNN(prior_steps=3, mc_samples=2, consensus="corrected"),
     FedBNN(
         prior_steps=3,
         mc_samples=2,

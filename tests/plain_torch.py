@@ -653,8 +653,7 @@ def fedbnn(method: Any, client: PlainClient, now: Situation) -> Outcome:
         noise = now.noise(now.rng.child("prior weights").torch(), module)
         bayes_by_backprop(module, psi, client.alignment, target, order, noise, method.prior_learning_rate)
         prior = psi.fixed(method.prior_sd_floor)
-        if method.restart == "prior":
-            q = MeanField([m.detach().clone() for m in psi.mu], q.rho)
+        q = MeanField([m.detach().clone() for m in psi.mu], q.rho)
     _own_bayes(method, client, now, q, prior)
     return Outcome({"theta": q.theta}, {"phi": on_alignment(q, "upload")})
 

@@ -20,6 +20,7 @@ from fedbnn.audit.configuration import audit
 from fedbnn.base.errors import UserError
 from fedbnn.federation.message import Message
 from fedbnn.methods.exchange import Exchange
+from fedbnn.methods.mechanisms import output_perturbation
 from fedbnn.privacy import (
     accountant,
     discrete,
@@ -243,22 +244,22 @@ def test_noise_that_is_used_twice_is_caught(attacked, monkeypatch):
 
 
 def test_logits_in_place_of_probabilities_are_caught(attacked, monkeypatch):
-    honest = Exchange.reply
+    honest = Exchange.upload
 
-    def reply(self, client, message, round_number, prediction, taught):
+    def upload(self, state, client, message, round_number, own):
         if not client.privacy.on:
-            return honest(self, client, message, round_number, prediction, taught)
-        return Message({"phi": client.release_gate.outputs(prediction().logits, None, round_number)})
+            return honest(self, state, client, message, round_number, own)
+        return Message({"phi": output_perturbation.perturbed(client.gate, own().logits, None, round_number)})
 
-    monkeypatch.setattr(Exchange, "reply", reply)
+    monkeypatch.setattr(Exchange, "upload", upload)
     assert not attacked("output_perturbation", 100).caught  # they are put on the simplex before they leave
-    monkeypatch.setattr(release_gate, "onto_simplex", lambda rows: rows.double())
+    monkeypatch.setattr(output_perturbation, "onto_simplex", lambda rows: rows.double())
     assert attacked("output_perturbation", 100).caught
 
 
 def test_the_sensitivity_of_one_output_for_all_of_them_is_caught(attacked, monkeypatch):
     """The paper's: Delta^2 <= 2 is true of one point of the alignment set."""
-    monkeypatch.setattr(release_gate, "simplex_sensitivity", lambda points: math.sqrt(2))
+    monkeypatch.setattr(output_perturbation, "simplex_sensitivity", lambda points: math.sqrt(2))
     assert attacked("output_perturbation", 100).caught
 
 

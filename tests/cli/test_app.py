@@ -411,7 +411,7 @@ def test_stopped_after_the_last_round(call, sets, tmp_path, finished, monkeypatc
         (["data.source=digit"], "did you mean 'digits'?"),
         (["data.source=npz", "data.path=/no/such/file.npz"], "there is no such file"),
         (["evaluation.split=validation"], "data.validation = 0"),
-        (["engine.device=gpu"], "engine.device = 'gpu': Value error, must be auto, cpu, cuda, cuda:N"),
+        (["engine.device=gpu"], "engine.device = 'gpu': must be auto, cpu, cuda, cuda:N"),
         (['models=[{name="cnn4"}]'], "unknown model 'cnn4'; did you mean 'cnn3'?"),
         (['models=[{name="mlp", options={depth=2}}]'], "its options are hidden"),
         (['models=[{name="not_there.at_all:make"}]'], "No module named 'not_there'"),

@@ -8,7 +8,8 @@ from fedbnn.base.errors import UserError
 from fedbnn.data import DataSettings, PartitionSettings, federate, load_dataset
 from fedbnn.deployment.terms import Terms
 from fedbnn.features.maps import fit_features
-from fedbnn.methods import teacher
+from fedbnn.methods.parts.feature_model import teacher_outputs
+from fedbnn.models.softmax import fit_softmax
 from fedbnn.runs.config import load_config
 from fedbnn.runs.experiment import Prepared
 
@@ -65,14 +66,14 @@ def test_records_of_clients_have_no_part_in_the_map(digits, fed):
 
 
 def test_a_linear_model_on_them_is_that_which_speaks_for_a_client():
-    """The penalised softmax model of `teacher`, fitted here on what sites are given, has the same outputs."""
+    """The penalised softmax model of the feature teacher, fitted here on what sites are given, has the same outputs."""
     raw = Prepared.of(load_config(None, [*FEATURES, "data.inputs=raw"]), ["local"]).sites[0].client
     seen = Prepared.of(load_config(None, [*FEATURES, LINEAR]), ["local"]).sites[0].client
     target = torch.nn.functional.one_hot(seen.train.y, 10).double()
     held = target.sum(0) > 0
-    weights = teacher.fit_softmax(seen.train.x.double(), target[:, held])
+    weights = fit_softmax(seen.train.x.double(), target[:, held])
     logits = seen.alignment.double() @ weights[:-1] + weights[-1]
-    torch.testing.assert_close(teacher.taught(raw)[:, held], logits.softmax(1).float(), rtol=1e-3, atol=1e-5)
+    torch.testing.assert_close(teacher_outputs(raw)[:, held], logits.softmax(1).float(), rtol=1e-3, atol=1e-5)
 
 
 @pytest.mark.parametrize(

@@ -15,9 +15,11 @@ from fedbnn.federation.loop import Federation, roster_of
 from fedbnn.federation.message import Message
 from fedbnn.federation.method import Client
 from fedbnn.methods import FedBNN, FedMD
-from fedbnn.methods import exchange as module
-from fedbnn.methods.consensus import Rule, class_weights, output_of, target_of
-from fedbnn.methods.teacher import taught
+from fedbnn.methods import parts as module
+from fedbnn.methods.consensus import Rule, output_of, target_of
+from fedbnn.methods.parts import PartsState
+from fedbnn.methods.parts.feature_model import teacher_outputs
+from fedbnn.methods.parts.focus import class_weights
 from fedbnn.models.bayes import Prediction
 from fedbnn.privacy import PrivacySettings
 from tests.federation_sample import small_sites
@@ -61,11 +63,15 @@ def test_focus_turns_the_target_and_none_leaves_it(
     phi_bar = output_of(other, rule)
     plain = target_of(phi_bar, output_of(own, rule), gamma, rule)
 
-    def found(focus: float) -> torch.Tensor:
-        return kind(consensus=rule, gamma=gamma, focus=focus).target(phi_bar, client, lambda: own)
+    message = Message({"phi_bar": phi_bar})
 
-    assert torch.equal(kind(consensus=rule, gamma=gamma).target(phi_bar, client, lambda: own), plain)
+    def found(focus: float) -> torch.Tensor:
+        turned = kind(consensus=rule, gamma=gamma, focus=focus).target(message, client, lambda: own)
+        assert turned is not None
+        return turned
+
     assert torch.equal(found(0.0), plain)
+    assert kind(consensus=rule).target(Message(), client, unasked) is None
     held = held_by(client)
     assert found(1.0)[:, ~held].eq(0).all()
     torch.testing.assert_close(found(1.0)[:, held], plain[:, held] * 10 / 3)  # three classes with four records each
@@ -98,7 +104,7 @@ def test_with_full_focus_nothing_is_learned_of_classes_not_held(method: Exchangi
 def test_the_reply_is_the_teachers_or_the_mean_of_both(
     kind: type[Exchanging], round_number: int, client: Client
 ) -> None:
-    expected = taught(client)
+    expected = teacher_outputs(client)
     message = Message({"phi_bar": drawn(client, 0).probs} if round_number else {})
     for teacher in ("network", "features", "both"):
         method = small(kind, consensus="sharpened", teacher=teacher)
@@ -108,27 +114,22 @@ def test_the_reply_is_the_teachers_or_the_mean_of_both(
         phi = update.message.arrays["phi"]
         if teacher == "network":
             assert torch.equal(phi, own)
-            assert update.state.taught is None
+            assert update.state.teacher_phi is None
             continue
         assert torch.equal(phi, expected if teacher == "features" else (own + expected) / 2)
         torch.testing.assert_close(phi.sum(1), torch.ones(len(phi)))
-        assert update.state.taught is not None
-        assert torch.equal(update.state.taught, expected)
+        assert update.state.teacher_phi is not None
+        assert torch.equal(update.state.teacher_phi, expected)
 
 
 @every_method
-@pytest.mark.parametrize("weights", ["uniform", "data"])
-def test_a_model_on_features_alone_does_not_ask_the_network(
-    kind: type[Exchanging], weights: Literal["uniform", "data"], client: Client
-) -> None:
-    said, asked = drawn(client, 0).probs, drawn(client, 1)
-    method = kind(consensus="sharpened", teacher="features", weights=weights)
-    reply = method.reply(client, Message(), 0, unasked, said)
-    assert torch.equal(reply.arrays["phi"], said)
-    both = dataclasses.replace(method, teacher="both").reply(client, Message(), 0, lambda: asked, said)
-    assert torch.equal(both.arrays["phi"], (asked.probs + said) / 2)
-    sent = reply.get("weight")
-    assert (sent is None) if weights == "uniform" else (sent is not None and sent.item() == len(client.train))
+def test_a_model_on_features_alone_does_not_ask_the_network(kind: type[Exchanging], client: Client) -> None:
+    state, asked = PartsState(teacher_phi=drawn(client, 0).probs), drawn(client, 1)
+    method = kind(consensus="sharpened", teacher="features")
+    reply = method.upload(state, client, Message(), 0, unasked)
+    assert torch.equal(reply.arrays["phi"], drawn(client, 0).probs)
+    both = dataclasses.replace(method, teacher="both").upload(state, client, Message(), 0, lambda: asked)
+    assert torch.equal(both.arrays["phi"], (asked.probs + drawn(client, 0).probs) / 2)
 
 
 @every_method
@@ -174,9 +175,9 @@ def test_under_privacy_the_teacher_is_not_asked(
         return update.message.arrays, update.state
 
     expected, _ = released("network", tmp_path / "network")
-    monkeypatch.setattr(module, "taught", lambda client: unasked())
+    monkeypatch.setattr(module, "teacher_outputs", lambda client: unasked())
     found, state = released("features", tmp_path / "features")
-    assert state.taught is None
+    assert state.teacher_phi is None
     assert expected.keys() == found.keys()
     for name, array in expected.items():
         assert torch.equal(array, found[name])
@@ -203,8 +204,10 @@ def test_what_was_taught_is_saved_and_a_resumed_run_equals_one_that_was_never_st
     half.save(folders[1])
     for site in sites:
         file = f"client-{site.client.index:04d}.safetensors"
-        assert torch.equal(load_file(folders[1] / file)["taught"], taught(site.client))
-    monkeypatch.setattr(module, "taught", lambda client: unasked())  # it is in the state, and is not fitted again
+        assert torch.equal(load_file(folders[1] / file)["teacher_phi"], teacher_outputs(site.client))
+    monkeypatch.setattr(
+        module, "teacher_outputs", lambda client: unasked()
+    )  # it is in the state, and is not fitted again
     resumed = Federation(method, sites)
     resumed.load(folders[1], 1)
     resumed.run(2)

@@ -15,7 +15,6 @@ from fedbnn.federation.method import Client, Method, State
 from fedbnn.methods import METHODS, FedBNN, FedMD, Local, LocalBNN
 from fedbnn.methods.alone import Alone
 from fedbnn.methods.exchange import Exchange
-from fedbnn.methods.fedbnn import FedBNN as FedBNNModule
 from fedbnn.models.bayes import average
 from tests.federation_sample import SMALL_METHODS, described, first_message, models_for, small_sites
 
@@ -104,19 +103,19 @@ def test_a_strong_anchor_keeps_the_posterior_at_the_prior() -> None:
     assert kl[1] < kl[0]
 
 
-def test_restart_chooses_where_local_training_begins() -> None:
+def test_local_training_begins_at_the_means_of_the_tuned_prior() -> None:
     training = dataclasses.replace(small_sites(1)[0].client.training, local_epochs=1)
     site = client(training=training)
     state = FedBNN().client_init(site)
     message = Message({"phi_bar": torch.eye(10)[torch.arange(len(site.alignment)) % 10] * 5})
-    means = [
-        FedBNNModule(restart=where, learning_rate=1e-12, prior_learning_rate=0.01)
-        .client_update(state, site, message, 1, RNG)
-        .state.q.mean
-        for where in ("posterior", "prior")
-    ]
-    torch.testing.assert_close(means[0], state.q.mean)
-    assert (means[1] - state.q.mean).abs().max() > 0.05
+    method = FedBNN(learning_rate=1e-12, prior_learning_rate=0.01)
+    target = method.target(message, site, lambda: method.outputs(state.q, site, site.alignment, RNG.child("own")))
+    assert target is not None
+    psi, _ = method.tune_prior(state.q, target, site, RNG)
+    q = method.client_update(state, site, message, 1, RNG).state.q
+    torch.testing.assert_close(q.mean, psi.mean)
+    torch.testing.assert_close(q.sd, state.q.sd)
+    assert (q.mean - state.q.mean).abs().max() > 0.05
 
 
 def same_message(one: Message, other: Message) -> bool:

@@ -69,7 +69,7 @@ POINTS = (
 BAYESIAN = (
     LocalBNN(kl_weight=1.0, initial_rho=-3.0),
     FedBNN(kl_weight=1.0, initial_rho=-3.0, prior_steps=4, prior_batch=16, mc_samples=3),
-    FedBNN(kl_weight=1.0, initial_rho=-3.0, prior_steps=4, mc_samples=3, consensus="sharpened", restart="posterior"),
+    FedBNN(kl_weight=1.0, initial_rho=-3.0, prior_steps=4, mc_samples=3, consensus="sharpened"),
     PFedBayes(iterations=4, inner_steps=3),
 )
 

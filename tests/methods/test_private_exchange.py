@@ -26,7 +26,8 @@ from fedbnn.federation.message import Integers, Message, check
 from fedbnn.federation.method import Client
 from fedbnn.methods import METHODS, DPFedAvg, FedBNN, FedMD, Local, LocalBNN
 from fedbnn.methods.consensus import join
-from fedbnn.methods.exchange import Uploads
+from fedbnn.methods.mechanisms.dp_moments import CommonHead
+from fedbnn.methods.mechanisms.mechanism import ConsensusState
 from fedbnn.models.architectures import ModelSettings
 from fedbnn.models.training import TrainingSettings
 from fedbnn.privacy import Ledger, Plan, PrivacySettings, onto_simplex
@@ -106,7 +107,7 @@ def test_whatever_its_length_a_run_costs_what_was_planned(
             done = releases if seed else min(number + 1, releases)
             assert spent(sites) == pytest.approx([plan.spent(done)] * 3, rel=1e-6)
             assert max(spent(sites)) <= 3
-        assert isinstance(federation.server, Uploads)
+        assert isinstance(federation.server, ConsensusState)
         assert federation.server.phi_bar is not None
         phi_bars.append(federation.server.phi_bar)
         guarantee = method.privacy_spent(sites[0].client, 3)
@@ -275,7 +276,7 @@ def test_a_server_that_asks_for_ever_more_is_refused_and_nothing_more_leaves(
 class Greedy(FedMD):
     """A server with a new question in every round."""
 
-    def broadcast(self, state: Uploads, client: int) -> Message:
+    def broadcast(self, state: ConsensusState, client: int) -> Message:
         return Message({"head": torch.rand(12, 10), "noise": torch.zeros(1), "clip": torch.full((1,), 1e9)})
 
 
@@ -308,7 +309,7 @@ def test_a_question_that_was_not_agreed_on_is_not_answered(tmp_path: Path) -> No
 def test_the_server_adds_whole_numbers_and_takes_the_step_of_their_sum(tmp_path: Path) -> None:
     roster = roster_of(sites_of(tmp_path, "dp_moments", releases=2))
     state = FAST.server_init(roster)
-    assert state.head is not None
+    assert isinstance(state, CommonHead)
     assert not state.head.any()
     assert FAST.broadcast(state, 0).arrays.keys() == {"head"}
     generator = torch.Generator().manual_seed(0)
@@ -319,7 +320,7 @@ def test_the_server_adds_whole_numbers_and_takes_the_step_of_their_sum(tmp_path:
     sd = Plan.of(1e-5, epsilon=3.0, releases=2).noise_multiplier * shape.sensitivity * math.sqrt(3)
     total = torch.tensor([sum(column) for column in sums.T.tolist()]).double() * UNIT
     expected = improved(state.head, total, sd, known.moments, shape, MOMENTS)
-    assert found.head is not None
+    assert isinstance(found, CommonHead)
     assert found.phi_bar is not None
     torch.testing.assert_close(found.head, expected)
     torch.testing.assert_close(found.phi_bar, (known.phi @ found.head).softmax(1))
@@ -421,16 +422,6 @@ def test_methods_that_send_nothing_or_protect_it_themselves_run(tmp_path: Path) 
         assert not list(tmp_path.iterdir())
 
 
-@every_method
-@pytest.mark.parametrize("weights", ["data", "compute"])
-def test_clients_weigh_the_same_under_privacy(method: Exchanging, weights: Any, tmp_path: Path) -> None:
-    weighing = dataclasses.replace(method, weights=weights)
-    with pytest.raises(UserError, match=f"methods.{method.name}.weights = '{weights}': under privacy.mechanism"):
-        weighing.check_client(client_of(tmp_path, "dp_teacher"))
-    with pytest.raises(UserError, match="all clients weigh the same"):
-        Federation(weighing, sites_of(tmp_path, "dp_teacher"))
-
-
 def test_a_delta_that_protects_no_record_is_refused(tmp_path: Path) -> None:
     FAST.check_client(client_of(tmp_path, "dp_teacher", delta=0.08))
     with pytest.raises(
@@ -479,7 +470,6 @@ def test_ledgers_need_a_place(tmp_path: Path) -> None:
     ("changes", "problem"),
     [
         (["method=fedavg"], "method 'fedavg' has no private exchange"),
-        (["methods.fedbnn.weights=data"], "methods.fedbnn.weights = 'data'"),
         (["privacy.delta=0.2"], "choose a smaller one"),
         (["privacy.mechanism=output_perturbation"], "nothing could be learned"),
         (["privacy.features=fourier", "privacy.dimensions=2"], "privacy.dimensions = 2"),

@@ -22,6 +22,8 @@ from torch.nn import functional
 
 from fedbnn.base.errors import UserError
 from fedbnn.features.maps import FeatureMap
+from fedbnn.methods.mechanisms.dp_teacher import private_head
+from fedbnn.methods.mechanisms.output_perturbation import perturbed
 from fedbnn.privacy import Budget, Ledger, PrivacySettings, ReleaseGate, onto_simplex, simplex_sensitivity
 from fedbnn.privacy import head as heads
 from fedbnn.privacy import release_gate as module
@@ -160,7 +162,7 @@ def test_outputs_leave_on_the_simplex_and_with_noise_for_all_of_them(folder, kin
     noise = []
     for number in range(2):
         logits = 5 * torch.randn(60, 50, generator=torch.Generator().manual_seed(number))
-        sent = gate.outputs(logits, None, number)
+        sent = perturbed(gate, logits, None, number)
         assert sent.dtype == torch.float32
         assert sent.shape == (60, 50)
         noise.append((sent.double() - torch.stack([projected(row) for row in logits.double()])) / sd)
@@ -178,9 +180,9 @@ def projected(row):
 
 def test_a_teacher_is_made_of_as_many_releases_as_planned_and_nothing_else(folder, spy):
     gate = a_gate(folder, releases=3)
-    found = gate.teacher()
+    found = private_head(gate)
     assert len(charges(gate)) == len(spy.totals) == 3
-    assert torch.equal(a_gate(folder, releases=3).teacher(), found)
+    assert torch.equal(private_head(a_gate(folder, releases=3)), found)
     assert len(spy.totals) == 3
     # From the stored bytes alone, in the order of the ledger: nothing else of the records is in it.
     at, sd = torch.zeros(7, 3), exact_noise(3.0, 1e-5, 3) * gate.shape.sensitivity
@@ -198,7 +200,7 @@ def test_a_teacher_without_much_noise_learns(folder):
     gate = a_gate(
         folder, x, y, alignment=torch.randn(200, 5, generator=GENERATOR), dimensions=61, epsilon=8.0, releases=3
     )
-    found = gate.teacher()
+    found = private_head(gate)
     assert ((gate.public.map(x) @ found).argmax(1) == y).double().mean() > 0.8
 
 
@@ -221,12 +223,12 @@ def test_outputs_are_asked_for_by_round_and_by_what_was_received(folder, spy):
     gate = a_gate(folder, mechanism="output_perturbation", releases=8)
     probs = torch.full((40, 3), 1 / 3)
     received = torch.rand(40, 3, generator=GENERATOR)
-    first = gate.outputs(probs, None, 0)
+    first = perturbed(gate, probs, None, 0)
     # Whatever the model has become meanwhile: the question was answered.
-    assert torch.equal(gate.outputs(probs.roll(1, 1) ** 2, None, 0), first)
+    assert torch.equal(perturbed(gate, probs.roll(1, 1) ** 2, None, 0), first)
     assert len(spy.totals) == 1
     for other, number in ((None, 1), (received, 0), (received, 1), (received + 1e-7, 1)):
-        gate.outputs(probs, other, number)
+        perturbed(gate, probs, other, number)
     assert len(charges(gate)) == len(spy.totals) == 5
 
 
@@ -530,7 +532,7 @@ def outputs_total(probs):
     with pytest.MonkeyPatch.context() as patch, TemporaryDirectory() as place:
         patch.setattr(module, "with_noise", quiet)
         gate = a_gate(Path(place), alignment=ALIGNMENT[: len(probs)], classes=probs.shape[1])
-        gate.outputs(probs, None, 0)
+        perturbed(gate, probs, None, 0)
     [total], [sd] = quiet.totals, quiet.sds
     return total, sd / gate.plan.noise_multiplier
 

@@ -9,7 +9,7 @@ import pytest
 
 from fedbnn.federation.method import Client
 from fedbnn.methods.dp_fedavg import DPFedAvg
-from fedbnn.privacy.settings import MECHANISMS
+from fedbnn.privacy.mechanism import MECHANISMS
 from fedbnn.report import write_report
 from fedbnn.report.privacy import Guarantee, all_protected, briefly, in_words, protected
 from fedbnn.report.protection import PROTECTIONS, meaning

@@ -7,13 +7,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedbnn.runs.config import Config, EngineSettings, Methods, default_toml, fields_of, load_config, parse_config
-from fedbnn.data import DataSettings, PartitionSettings
 from fedbnn.base.errors import UserError
+from fedbnn.data import DataSettings, PartitionSettings
 from fedbnn.methods import METHODS, FedBNN, FedMD, Local
 from fedbnn.models.architectures import ModelSettings
-from fedbnn.privacy import PrivacySettings
 from fedbnn.models.training import TrainingSettings
+from fedbnn.privacy import PrivacySettings
+from fedbnn.runs.config import Config, EngineSettings, Methods, default_toml, fields_of, load_config, parse_config
 
 TABLES = ["data", "partition", "training", "evaluation", "engine", "privacy", *(f"methods.{name}" for name in METHODS)]
 
@@ -151,7 +151,7 @@ def test_an_unknown_key_lists_what_there_is():
         ({"models": [{"share": math.nan}]}, "models.0.share = nan: "),
         ({"partition": {"kind": "clases"}}, "partition.kind = 'clases': Input should be 'classes', 'iid'"),
         ({"evaluation": {"split": "train"}}, "evaluation.split = 'train': Input should be 'test' or 'validation'"),
-        ({"methods": {"fedbnn": {"restart": "x"}}}, "methods.fedbnn.restart = 'x': "),
+        ({"methods": {"fedbnn": {"teacher": "x"}}}, "methods.fedbnn.teacher = 'x': "),
         (
             {"training": {"augment": "rotate"}},
             "training.augment = 'rotate': Input should be 'none', 'flip', 'shift' or ",

@@ -14,7 +14,7 @@ the client must refuse, or repeat what it said before.
                         around, so that every output changes from a to b.
 
 The first two do not depend on the personal model. So the client has few records, a tiny model and hardly any training:
-the same doors, ledgers and noise, in milliseconds.
+the same gates, ledgers and noise, in milliseconds.
 """
 
 import math
@@ -97,14 +97,14 @@ def attack_on(method: Exchange[Any], client: Client) -> Attack:
         training=TrainingSettings(local_epochs=1, warmup_epochs=0, batch_size=_RECORDS + 1),
         fingerprint="",  # these are other records
     )
-    match client.privacy.mechanism:
-        case "dp_moments":
-            return _attack_on_sums(method, client)
-        case "dp_teacher":
-            return _attack_on_teacher(method, client)
-        case "output_perturbation":
-            return _attack_on_outputs(method, client)
-    raise UserError("privacy.mechanism = 'none': nothing is promised that could be refuted")
+    mechanism = client.privacy.mechanism
+    if not client.privacy.on:
+        raise UserError(f"privacy.mechanism = '{mechanism}': nothing is promised that could be refuted")
+    if mechanism not in _ATTACKS:
+        raise UserError(
+            f"privacy.mechanism = '{mechanism}': there is no attack on it yet (there is on {', '.join(_ATTACKS)})"
+        )
+    return _ATTACKS[mechanism](method, client)
 
 
 def _stream(client: Client) -> Stream:
@@ -203,3 +203,10 @@ def _outputs(method: Exchange[Any], client: Client) -> Tensor:
     method, client = replace(method, consensus="mean_probabilities"), replace(client, privacy=PrivacySettings())
     update = method.client_update(method.client_init(client), client, Message(), 0, _stream(client))
     return update.message.arrays["phi"]
+
+
+_ATTACKS: dict[str, Callable[[Exchange[Any], Client], Attack]] = {
+    "dp_moments": _attack_on_sums,
+    "dp_teacher": _attack_on_teacher,
+    "output_perturbation": _attack_on_outputs,
+}

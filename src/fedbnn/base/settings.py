@@ -73,7 +73,8 @@ def _explain(error: ValidationError, kind: Any) -> str:
         return f"{dotted} is missing"
     if first["type"] == "value_error" and isinstance(first["input"], dict):  # a rule over several fields names them
         return ": ".join(filter(None, (dotted, str(first["ctx"]["error"]))))
-    return f"{dotted} = {first['input']!r}: {first['msg']}" if dotted else first["msg"]
+    rule = first["msg"].removeprefix("Value error, ")
+    return f"{dotted} = {first['input']!r}: {rule}" if dotted else rule
 
 
 def _fields_at(kind: Any, location: Sequence[str | int]) -> list[str]:

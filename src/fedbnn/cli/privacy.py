@@ -4,18 +4,21 @@ import json
 from pathlib import Path
 from typing import Annotated
 
+import click
 import typer
 
 from fedbnn.audit import configuration as auditing
 from fedbnn.cli import privacy_tables
 from fedbnn.cli.terminal import ConfigFile, Json, Set, complain, counting, out_console
-from fedbnn.privacy.forecast import Private, Sizes, forecast
+from fedbnn.privacy.forecast import forecast
+from fedbnn.privacy.mechanism import MECHANISMS, Sizes
 from fedbnn.privacy.overview import overview
 from fedbnn.runs.config import load_config
 
 app = typer.Typer(no_args_is_help=True, help="Plan, look up and audit what is spent on privacy.")
 
 SIZES = Sizes()
+PRIVATE = click.Choice([name for name, one in MECHANISMS.items() if one.release(SIZES)])
 
 
 @app.command()
@@ -26,7 +29,7 @@ def plan(
     ] = None,
     releases: Annotated[int | None, typer.Option(help="Number of releases.")] = None,
     delta: Annotated[float, typer.Option(help="Probability that is exempt.")] = 1e-5,
-    mechanism: Annotated[Private, typer.Option(help="What is released.")] = "dp_teacher",
+    mechanism: Annotated[str, typer.Option(help="What is released.", click_type=PRIVATE)] = "dp_teacher",
     records: Annotated[int, typer.Option(help="Records of a client.")] = SIZES.records,
     classes: Annotated[int, typer.Option(help="Number of classes.")] = SIZES.classes,
     dimensions: Annotated[int, typer.Option(help="Public features.")] = SIZES.dimensions,
@@ -52,6 +55,13 @@ def plan(
         typer.echo(json.dumps(found.to_dict(), indent=2))
     else:
         out_console.print(privacy_tables.forecast(found), highlight=False)
+
+
+@app.command()
+def mechanisms() -> None:
+    """What `privacy.mechanism` can be."""
+    for name, mechanism in MECHANISMS.items():
+        out_console.print(f"{name:<20} {mechanism.summary}", highlight=False, soft_wrap=True)
 
 
 @app.command()

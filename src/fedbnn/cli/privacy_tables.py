@@ -13,11 +13,6 @@ from fedbnn.privacy.forecast import Forecast
 from fedbnn.privacy.overview import Account, Overview, Shared
 from fedbnn.report.privacy import rounded_up
 
-_SIGNAL = {
-    "dp_teacher": "length of the sum, if all records pointed the same way, over the length of its noise",
-    "dp_moments": "length of the sum, if all records pointed the same way, over the length of its noise",
-    "output_perturbation": "distance of a sure output from the uniform one over the length of its noise",
-}
 _DROWNED = "Warning: the noise outweighs the signal even at best; next to nothing can be learned from a release."
 _SHOWN = 12  # letters of a fingerprint
 
@@ -41,7 +36,7 @@ def forecast(found: Forecast) -> Group:
     words = (
         "Noise multiplier: standard deviation of the noise (told below it) over the most that one record changes a "
         "release; ε spent: by all releases up to this one; signal to noise, of one release: "
-        f"{_SIGNAL[found.mechanism]}."
+        f"{found.release.signal_means} over the length of its noise."
     )
     warning = [Text(_DROWNED, style="yellow")] if found.drowned else []
     return Group(Text(found.mechanism, style="bold"), facts, Text(), steps, Text(), Text(words), *warning)
@@ -97,7 +92,7 @@ def _multiplier(value: float) -> str:
 
 
 def _signal(found: Forecast) -> Iterator[tuple[str, str]]:
-    at_most = "" if found.mechanism == "output_perturbation" else ", at most"
+    at_most = ", at most" if found.release.at_most else ""
     yield f"signal to noise{at_most}", f"{found.one_client:.3g}"
     if found.all_clients is not None:
         yield f"of all {found.sizes.clients} clients together{at_most}", f"{found.all_clients:.3g}"

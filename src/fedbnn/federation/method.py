@@ -37,7 +37,8 @@ class State:
         return {name: value for name, value in named.items() if value is not None}
 
     def to(self, device: torch.device | str) -> Self:
-        return replace(self, **{name: value.to(device) for name, value in self.tensors().items()})
+        """The same on another device; numbers in double precision stay on the CPU, where they are made and used."""
+        return replace(self, **{n: v.to(device) for n, v in self.tensors().items() if v.dtype != torch.float64})
 
 
 S = TypeVar("S", bound=State)  # the client's state

@@ -16,7 +16,7 @@ from fedbnn.base.randomness import Stream
 from fedbnn.base.settings import settings
 from fedbnn.federation.message import Message
 from fedbnn.federation.method import Client, Method, Roster, State, Update, Variant
-from fedbnn.methods.point import Point, PointTraining
+from fedbnn.methods.point import Point, PointModel, PointTraining
 from fedbnn.models.training import Pull
 
 S = TypeVar("S", bound=State)
@@ -117,7 +117,7 @@ class Relaxed(Averaging[S]):
 
 
 @settings
-class SharedPoint(PointTraining):
+class SharedPoint(PointModel, PointTraining):
     """A plain client that takes the server's weights, trains them on its own records, and sends them back."""
 
     def pull(self, weights: Tensor) -> Pull | None:

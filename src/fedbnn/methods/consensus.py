@@ -1,9 +1,9 @@
 """How the server joins the clients' outputs on the alignment set into one consensus.
 
-phi is a stack of N clients' outputs, N x points x classes, and w a weight per client that sums to one.
+phi is a stack of N clients' outputs, N x points x classes; every client weighs the same.
 
-- mean_logits           sum_j w_j phi_j                                            (Makhija, Ghosh, Ho 2023)
-- mean_probabilities    m(x) = sum_j w_j p_j(x)
+- mean_logits           1/N sum_j phi_j                                            (Makhija, Ghosh, Ho 2023)
+- mean_probabilities    m(x) = 1/N sum_j p_j(x)
 - sharpened             m(x)^power, renormalised. Where only some clients hold a class, the others' guesses dilute the
                         mean of even a plain case; the power undoes the dilution and keeps the order.
 - corrected             m_c is first divided by its average over the alignment set, then sharpened. A class that few
@@ -27,7 +27,6 @@ from fedbnn.models.bayes import Prediction
 from fedbnn.privacy import onto_simplex
 
 Rule = Literal["mean_logits", "mean_probabilities", "sharpened", "corrected", "by_class", "projected"]
-Weights = Literal["uniform", "data", "compute"]
 
 
 def output_of(prediction: Prediction, rule: Rule) -> Tensor:
@@ -41,28 +40,16 @@ def target_of(consensus: Tensor, own: Tensor, gamma: float, rule: Rule) -> Tenso
     return mixed.softmax(1) if rule == "mean_logits" else mixed
 
 
-def class_weights(labels: Tensor, classes: int, focus: float) -> Tensor:
-    """v_c = 1 - focus + focus * classes * (share of class c among the labels); one on average.
-
-    If AD has every class equally often and a client class c with share s_c, a point x of AD stands for
-    sum_c classes * s_c p(c | x) points of the client's kind, with class probabilities in proportion to s_c p(c | x).
-    So the rows v * p, which are not normalised, are targets and importance weights in one: the cross-entropy towards
-    them over AD is that over the client's own distribution (label shift, e.g. Saerens et al. 2002).
-    """
-    held = torch.bincount(labels, minlength=classes).float()
-    return 1 - focus + focus * classes * held / held.sum()
-
-
-def join(phi: Tensor, weights: Tensor, rule: Rule, power: float) -> Tensor:
+def join(phi: Tensor, rule: Rule, power: float) -> Tensor:
     """The consensus, points x classes."""
-    mean = torch.einsum("j,jnc->nc", weights / weights.sum(), phi)
+    mean = torch.einsum("j,jnc->nc", phi.new_ones(len(phi)) / len(phi), phi)
     if rule in ("mean_logits", "mean_probabilities"):
         return mean
     if rule == "projected":
         return onto_simplex(mean).float()
     if rule == "by_class":
         believed = phi.mean(1)
-        votes = weights.unsqueeze(1) * believed / believed.square().sum(0).clamp_min(1e-12)
+        votes = believed / believed.square().sum(0).clamp_min(1e-12)
         mean = (votes.unsqueeze(1) * phi).sum(0)
     if rule == "corrected":
         mean = mean / mean.mean(0).clamp_min(1e-12)

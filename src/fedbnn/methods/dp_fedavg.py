@@ -30,7 +30,7 @@ from fedbnn.base.settings import settings
 from fedbnn.federation.message import Message
 from fedbnn.federation.method import Client, Roster, Update, Variant
 from fedbnn.methods.averaging import Averaging, Global
-from fedbnn.methods.point import Point, PointTraining
+from fedbnn.methods.point import Point, PointModel, PointTraining
 from fedbnn.privacy import (
     Guarantee,
     clipped_sum,
@@ -50,7 +50,7 @@ def clip_update(update: Tensor, clip: float) -> Tensor:
 
 
 @settings
-class DPFedAvg(PointTraining, Averaging[Point]):
+class DPFedAvg(PointModel, PointTraining, Averaging[Point]):
     """Averaging of weights under differential privacy."""
 
     name = "dp_fedavg"

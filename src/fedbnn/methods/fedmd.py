@@ -4,7 +4,10 @@ Each round a client first distils the consensus on the alignment set into its we
 cross-entropy towards the same corrected target as FedBNN's), then trains on its own records.
 """
 
+from dataclasses import dataclass
+
 from pydantic import Field
+from torch import Tensor
 
 from fedbnn.base.randomness import Stream
 from fedbnn.base.settings import settings, with_default
@@ -12,16 +15,24 @@ from fedbnn.federation.message import Message
 from fedbnn.federation.method import Client, Update
 from fedbnn.methods.consensus import Rule
 from fedbnn.methods.exchange import Exchange
-from fedbnn.methods.point import Point, PointTraining
+from fedbnn.methods.parts import PartsState
+from fedbnn.methods.point import Point, PointTraining, point_outputs
+from fedbnn.models.bayes import Prediction
 from fedbnn.models.training import Records, fit_point, steps
 
 
+@dataclass(frozen=True)
+class FedMDState(PartsState, Point):
+    """A client's weights, and what the parts that it is composed with keep."""
+
+
 @settings
-class FedMD(PointTraining, Exchange[Point]):
+class FedMD(PointTraining, Exchange[FedMDState]):
     """Logit distillation on the alignment set between plain networks."""
 
     name = "fedmd"
     summary = "distillation of the consensus on the alignment set into plain networks"
+    client_state = FedMDState
 
     # Chosen on validation records (experiments/tune_digits.py), where they differ from what is best for FedBNN.
     gamma: float = with_default(Exchange, "gamma", 0.9)
@@ -32,35 +43,43 @@ class FedMD(PointTraining, Exchange[Point]):
         default=2e-3, gt=0, description="Adam's learning rate while digesting the consensus"
     )
 
+    def client_init(self, client: Client) -> FedMDState:
+        return FedMDState(client.initial_weights())
+
     def client_update(
-        self, state: Point, client: Client, message: Message, round_number: int, rng: Stream
-    ) -> Update[Point]:
+        self, state: FedMDState, client: Client, message: Message, round_number: int, rng: Stream
+    ) -> Update[FedMDState]:
         weights, info = state.weights, {}
-        if (phi_bar := message.get("phi_bar")) is not None:
-            target = self.target(
-                phi_bar, client, lambda: self.predict(state, client, client.alignment, rng.child("own"))
-            )
-            weights, info["digest_loss"] = fit_point(
-                client.network,
-                weights,
-                steps(
-                    Records(client.alignment, target),
-                    self.digest_steps,
-                    self.digest_batch,
-                    rng.child("digest").torch(),
-                    client.training.augment,
-                ),
-                learning_rate=self.digest_learning_rate,
-                weight_decay=0.0,
-            )
-        weights, info["loss"] = self.train(weights, client, client.training.passes(round_number), rng)
-        taught = self.taught(client) if state.taught is None else state.taught
-        new = Point(weights, taught)
-        sent = self.reply(
+        target = self.target(message, client, lambda: point_outputs(state.weights, client, client.alignment))
+        if target is not None:
+            weights, info["digest_loss"] = self.digest(weights, target, client, rng)
+        passes, rehearsal = client.training.passes(round_number), self.rehearsed(target, client)
+        weights, info["loss"] = self.train(weights, client, passes, rng, rehearsal=rehearsal)
+        new = FedMDState(weights, **self.remembered(state, client, target))
+        phi = self.upload(
+            new,
             client,
             message,
             round_number,
-            lambda: self.predict(new, client, client.alignment, rng.child("upload")),
-            taught,
+            lambda: point_outputs(weights, client, client.alignment),
         )
-        return Update(new, sent, info)
+        return Update(new, phi, info)
+
+    def digest(self, weights: Tensor, target: Tensor, client: Client, rng: Stream) -> tuple[Tensor, float]:
+        """The weights after distillation of the target, and the last loss."""
+        return fit_point(
+            client.network,
+            weights,
+            steps(
+                Records(client.alignment, target),
+                self.digest_steps,
+                self.digest_batch,
+                rng.child("digest").torch(),
+                client.training.augment,
+            ),
+            learning_rate=self.digest_learning_rate,
+            weight_decay=0.0,
+        )
+
+    def predict(self, state: FedMDState, client: Client, x: Tensor, rng: Stream) -> Prediction:
+        return self.accompanied(point_outputs(state.weights, client, x), state, client, x)

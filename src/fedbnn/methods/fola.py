@@ -31,7 +31,7 @@ from fedbnn.base.settings import settings
 from fedbnn.federation.message import Message
 from fedbnn.federation.method import Client, Method, Roster, State, Update, Variant
 from fedbnn.methods.averaging import count, refuse_mixed, shares
-from fedbnn.methods.point import Point, PointTraining
+from fedbnn.methods.point import Point, PointModel, PointTraining
 from fedbnn.models.network import FlatNetwork
 from fedbnn.models.training import Pull, Records, epochs
 
@@ -69,7 +69,7 @@ def product(means: Tensor, precisions: Tensor, powers: Tensor) -> tuple[Tensor, 
 
 
 @settings
-class FOLA(PointTraining, Method[Point, Laplace]):
+class FOLA(PointModel, PointTraining, Method[Point, Laplace]):
     """A product of Laplace approximations, which is the prior of the next round."""
 
     name = "fola"

@@ -5,11 +5,11 @@ from fedbnn.base.settings import settings, with_default
 from fedbnn.federation.message import Message
 from fedbnn.federation.method import Client, Update
 from fedbnn.methods.alone import Alone
-from fedbnn.methods.point import Point, PointTraining
+from fedbnn.methods.point import Point, PointModel, PointTraining
 
 
 @settings
-class Local(PointTraining, Alone[Point]):
+class Local(PointModel, PointTraining, Alone[Point]):
     """Adam on the client's own cross-entropy; nothing is exchanged."""
 
     name = "local"

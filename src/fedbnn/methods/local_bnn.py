@@ -1,11 +1,14 @@
 """Local-BNN: every client trains its own Bayesian network alone. Shows what Bayes gives without the federation."""
 
+from torch import Tensor
+
 from fedbnn.base.randomness import Stream
 from fedbnn.base.settings import settings
 from fedbnn.federation.message import Message
 from fedbnn.federation.method import Client, Update
 from fedbnn.methods.alone import Alone
 from fedbnn.methods.bayesian import BayesianTraining, Posterior
+from fedbnn.models.bayes import Prediction
 
 
 @settings
@@ -14,6 +17,10 @@ class LocalBNN(BayesianTraining, Alone[Posterior]):
 
     name = "local_bnn"
     summary = "every client trains a Bayesian network alone"
+    client_state = Posterior
+
+    def client_init(self, client: Client) -> Posterior:
+        return Posterior(self.initial_posterior(client).theta)
 
     def client_update(
         self, state: Posterior, client: Client, message: Message, round_number: int, rng: Stream
@@ -21,3 +28,6 @@ class LocalBNN(BayesianTraining, Alone[Posterior]):
         passes = client.training.passes(round_number)
         q, loss = self.train(state.q, self.alone_prior(client), client, passes, rng)
         return Update(Posterior(q.theta), Message(), {"loss": loss})
+
+    def predict(self, state: Posterior, client: Client, x: Tensor, rng: Stream) -> Prediction:
+        return self.outputs(state.q, client, x, rng)

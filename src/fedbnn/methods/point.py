@@ -8,8 +8,9 @@ from torch import Tensor
 from fedbnn.base.randomness import Stream
 from fedbnn.base.settings import settings
 from fedbnn.federation.method import Client, State
+from fedbnn.methods.parts.rehearsal import Rehearsal, local_batches
 from fedbnn.models.bayes import Prediction, average
-from fedbnn.models.training import Pull, epochs, fit_point
+from fedbnn.models.training import Pull, fit_point
 
 
 @dataclass(frozen=True)
@@ -17,7 +18,11 @@ class Point(State):
     """A client's weights."""
 
     weights: Tensor
-    taught: Tensor | None = None  # points x classes: what its model on public features says of the alignment set
+
+
+def point_outputs(weights: Tensor, client: Client, x: Tensor) -> Prediction:
+    """What the client's network says of x at these weights."""
+    return average(client.network, iter([weights]), x)
 
 
 class PointModel:
@@ -29,27 +34,30 @@ class PointModel:
         return Point(client.initial_weights())
 
     def predict(self, state: Point, client: Client, x: Tensor, rng: Stream) -> Prediction:
-        return average(client.network, iter([state.weights]), x)
+        return point_outputs(state.weights, client, x)
 
 
 @settings
-class PointTraining(PointModel):
+class PointTraining:
     """Settings and steps of its training by Adam."""
 
     learning_rate: float = Field(default=5e-4, gt=0, description="Adam's learning rate in local training")
     weight_decay: float = Field(default=0.0, ge=0, description="L2 penalty on the weights in local training")
 
     def train(
-        self, weights: Tensor, client: Client, passes: int, rng: Stream, pull: Pull | None = None
+        self,
+        weights: Tensor,
+        client: Client,
+        passes: int,
+        rng: Stream,
+        pull: Pull | None = None,
+        rehearsal: Rehearsal | None = None,
     ) -> tuple[Tensor, float]:
         """`passes` epochs of cross-entropy, plus the pull, on the client's own records."""
-        batches = epochs(
-            client.train, passes, client.training.batch_size, rng.child("order").torch(), client.training.augment
-        )
         return fit_point(
             client.network,
             weights,
-            batches,
+            local_batches(client, passes, rng, rehearsal),
             learning_rate=self.learning_rate,
             weight_decay=self.weight_decay,
             pull=pull,

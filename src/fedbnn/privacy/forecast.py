@@ -2,44 +2,23 @@
 
     signal to noise = length of the noiseless release, less what it is without records, over that of its noise
 
-dp_teacher, dp_moments:  n c / (sigma sqrt(numbers)),  sigma = z Delta,  c the clip: if the contributions of all n
-                         records point the same way, so it is an upper bound
-output_perturbation:     sqrt(1 - 1 / C) / (sigma sqrt(C)),  sigma = z sqrt(2 m): if the outputs at all m points are
-                         sure, as seen from uniform ones
+                    = signal / (sigma sqrt(numbers)),   sigma = z Delta,   of one release (`privacy.mechanism.Release`)
 
 Releases of N clients, added or averaged, have sqrt(N) times that: their noise is independent.
 """
 
 import math
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 from fedbnn.base.errors import UserError
-from fedbnn.privacy.head import Shape
+from fedbnn.privacy.mechanism import MECHANISMS, Release, Sizes
 from fedbnn.privacy.plan import Plan
-from fedbnn.privacy.simplex import simplex_sensitivity
-
-Private = Literal["dp_teacher", "dp_moments", "output_perturbation"]
 
 _ALL_SHOWN = 10  # releases; of more than these, some
 _MOST = 10**9
+_LEAST = {"records": 1, "classes": 2, "dimensions": 3, "alignment": 1, "clients": 1}
 _WIDEST = 1e6  # an epsilon or noise multiplier beyond it, or below its reciprocal, is a slip of the pen
-
-
-@dataclass(frozen=True)
-class Sizes:
-    """Of the federation that the plan is for."""
-
-    records: int = 250  # of one client
-    classes: int = 10
-    dimensions: int = 100  # public features
-    alignment: int = 2000
-    clients: int = 20
-
-    def __post_init__(self) -> None:
-        least = {"records": 1, "classes": 2, "dimensions": 3, "alignment": 1, "clients": 1}
-        for name, smallest in least.items():
-            _require(name, getattr(self, name), smallest, _MOST)
 
 
 @dataclass(frozen=True)
@@ -47,8 +26,7 @@ class Forecast:
     """Attributes:
 
     epsilon: of all releases together.
-    sensitivity: of one release, in Euclidean norm.
-    numbers: in one release.
+    release: what one of them is.
     deviation: standard deviation of the noise on each of these numbers.
     spent: (number of releases, epsilon after them), some of them where there are many.
     one_client: signal to noise of one release of one client.
@@ -56,12 +34,11 @@ class Forecast:
 
     """
 
-    mechanism: Private
+    mechanism: str
     plan: Plan
     sizes: Sizes
     epsilon: float
-    sensitivity: float
-    numbers: int
+    release: Release
     deviation: float
     spent: tuple[tuple[int, float], ...]
     one_client: float
@@ -81,15 +58,15 @@ class Forecast:
             "releases": self.plan.releases,
             "multiplicity": self.plan.multiplicity,
             "spent": [{"releases": count, "epsilon": epsilon} for count, epsilon in self.spent],
-            "sensitivity": self.sensitivity,
-            "numbers": self.numbers,
+            "sensitivity": self.release.sensitivity,
+            "numbers": self.release.numbers,
             "noise_standard_deviation": self.deviation,
             "signal_to_noise": {"one_client": self.one_client, "all_clients": self.all_clients},
         }
 
 
 def forecast(
-    mechanism: Private,
+    mechanism: str,
     delta: float,
     sizes: Sizes,
     *,
@@ -106,6 +83,8 @@ def forecast(
             _require(name, value, 1 / _WIDEST, _WIDEST)
     if releases is not None:
         _require("releases", releases, 1, _MOST)
+    for name, least in _LEAST.items():
+        _require(name, getattr(sizes, name), least, _MOST)
     _require("multiplicity", multiplicity, 1, sizes.clients)
     if not 0 < delta < 1 / sizes.records:
         raise UserError(
@@ -113,21 +92,13 @@ def forecast(
             "any larger one would allow to publish a record"
         )
     plan = Plan.of(delta, epsilon=epsilon, noise=noise_multiplier, releases=releases, multiplicity=multiplicity)
-    return _forecast(mechanism, plan, sizes)
-
-
-def _forecast(mechanism: Private, plan: Plan, sizes: Sizes) -> Forecast:
-    if mechanism == "output_perturbation":
-        numbers, sensitivity = sizes.alignment * sizes.classes, simplex_sensitivity(sizes.alignment)
-        signal = math.sqrt(sizes.alignment * (1 - 1 / sizes.classes))
-    else:
-        shape = Shape(sizes.dimensions, sizes.classes)
-        numbers, sensitivity, signal = shape.numbers, shape.sensitivity, sizes.records * shape.clip
-    deviation = plan.noise_multiplier * sensitivity
-    one = signal / (deviation * math.sqrt(numbers))
-    together = None if mechanism == "dp_teacher" else one * math.sqrt(sizes.clients)
+    if (release := MECHANISMS[mechanism].release(sizes)) is None:
+        raise UserError(f"mechanism = '{mechanism}': it has no noise, so there is nothing to plan")
+    deviation = plan.noise_multiplier * release.sensitivity
+    one = release.signal / (deviation * math.sqrt(release.numbers))
+    together = one * math.sqrt(sizes.clients) if release.joined else None
     spent = tuple((count, plan.spent(count)) for count in milestones(plan.releases))
-    return Forecast(mechanism, plan, sizes, plan.spent(), sensitivity, numbers, deviation, spent, one, together)
+    return Forecast(mechanism, plan, sizes, plan.spent(), release, deviation, spent, one, together)
 
 
 def milestones(releases: int) -> list[int]:

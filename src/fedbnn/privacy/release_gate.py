@@ -20,9 +20,8 @@ from fedbnn.privacy.accountant import Guarantee
 from fedbnn.privacy.ledger import Ledger
 from fedbnn.privacy.plan import Plan
 from fedbnn.privacy.settings import PrivacySettings
-from fedbnn.privacy.simplex import onto_simplex, simplex_sensitivity
 from fedbnn.privacy.spending import Budget
-from fedbnn.privacy.sums import UNIT, charged, check_discrete, whole, with_noise
+from fedbnn.privacy.sums import charged, check_discrete, whole, with_noise
 
 _ROWS = 1024  # records whose contributions are held at once
 
@@ -31,7 +30,7 @@ _ROWS = 1024  # records whose contributions are held at once
 class ReleaseGate:
     """Attributes:
 
-    x, y: the client's records, on the CPU as the alignment set; what leaves of them goes through `_release`.
+    x, y: the client's records, on the CPU as the alignment set; what leaves of them goes through `release`.
     rounds: exchanges that are planned.
     multiplicity: the largest number of clients that hold one and the same record.
     folder: of the client's ledgers, one for each set of records.
@@ -96,34 +95,9 @@ class ReleaseGate:
                 found += whole(heads.contributions(phi, y, head, shape))
             return found
 
-        return self._release(digest_of("sums", self.public.digest, head), shape.numbers, shape.sensitivity, total)
+        return self.release(digest_of("sums", self.public.digest, head), shape.numbers, shape.sensitivity, total)
 
-    def teacher(self) -> Tensor:
-        """A head from the client's own noisy sums alone: its outputs are post-processing and cost nothing more."""
-        shape = self.shape
-        sd = self.plan.noise_multiplier * shape.sensitivity
-        head = shape.empty()
-        for _ in range(self.plan.releases):
-            total = self.sums(head).double() * UNIT
-            head = heads.improved(head, total, sd, self.public.moments, shape, heads.TEACHER)
-        return head
-
-    def outputs(self, probs: Tensor, received: Tensor | None, round_number: int) -> Tensor:
-        """Class distributions on the alignment set with noise on every number, the paper's mechanism.
-
-        They are put on the simplex first: of logits, one record can change any number by any amount.
-        """
-        points = len(self.alignment)
-        seen = "" if received is None else received.cpu()
-        released = self._release(
-            digest_of("outputs", self.alignment, seen, round_number),
-            points * self.classes,
-            simplex_sensitivity(points) * (1 + 1e-6),  # what rounding and the grid could add
-            lambda: (onto_simplex(probs.cpu()) / UNIT).trunc().to(torch.int64),
-        )
-        return (released.double() * UNIT).float().view(points, self.classes)
-
-    def _release(self, question: str, numbers: int, sensitivity: float, total: Callable[[], Tensor]) -> Tensor:
+    def release(self, question: str, numbers: int, sensitivity: float, total: Callable[[], Tensor]) -> Tensor:
         """The answer to a question, with noise; asked for the first time, it is worked out and charged."""
         noise, plan = self.settings.noise, self.plan
         sd = plan.noise_multiplier * sensitivity

@@ -1,34 +1,23 @@
 """What a client lets out, and at which price: its own settings, whatever a server asks for."""
 
-from typing import Literal
-
-from pydantic import Field
+from pydantic import Field, field_validator
 
 from fedbnn.base.errors import UserError
 from fedbnn.base.settings import settings
+from fedbnn.base.wording import did_you_mean
 from fedbnn.features.maps import Kind
+from fedbnn.privacy.mechanism import MECHANISMS
 from fedbnn.privacy.plan import Plan
 from fedbnn.privacy.spending import Budget
 from fedbnn.privacy.sums import MILLIONTH, Noise
-
-Mechanism = Literal["none", "dp_teacher", "dp_moments", "output_perturbation"]
-
-MECHANISMS: dict[str, str] = {
-    "none": "outputs of the personal model leave as they are; nothing is guaranteed",
-    "dp_teacher": "outputs of a small model that was trained with noise on public features",
-    "dp_moments": "noisy sums over records, from which the server fits one small model for all",
-    "output_perturbation": "the personal model's outputs with noise on each of them (the paper's; rarely of any use)",
-}
 
 
 @settings
 class PrivacySettings:
     """Record-level differential privacy of what leaves a client, for methods that exchange outputs."""
 
-    mechanism: Mechanism = Field(
-        default="none",
-        description="how what leaves a client is protected: none, dp_teacher (a small model trained with noise), "
-        "dp_moments (noisy sums over records) or output_perturbation (noise on every output; the paper's)",
+    mechanism: str = Field(
+        default="none", description="how what leaves a client is protected (`fedbnn privacy mechanisms` explains each)"
     )
     epsilon: float = Field(
         default=3.0, gt=0, description="the most that all releases from a client's records may cost together, ever"
@@ -38,7 +27,7 @@ class PrivacySettings:
         default=0,
         ge=0,
         description="noisy releases among which the budget is divided; 0: as many as the mechanism needs "
-        "(dp_teacher and dp_moments 1, output_perturbation one each round)",
+        "(mostly one, or one each round)",
     )
     noise: Noise = Field(
         default="continuous",
@@ -46,7 +35,7 @@ class PrivacySettings:
     )
     features: Kind = Field(
         default="auto",
-        description="public features of dp_teacher, of dp_moments and of a method's teacher: scattering (images), "
+        description="public features of mechanisms that learn on them and of a method's teacher: scattering (images), "
         "fourier (tables) or auto",
     )
     dimensions: int = Field(default=100, ge=3, description="number of these features, save a teacher's")
@@ -55,7 +44,14 @@ class PrivacySettings:
         description="folder of the ledgers of what was spent, to be kept as long as the records are; "
         "empty: in the run folder, for clients that exist in this run only",
     )
-    force: bool = Field(default=False, description="run output_perturbation also where its noise drowns the signal")
+    force: bool = Field(default=False, description="run a mechanism also where its noise drowns the signal")
+
+    @field_validator("mechanism")
+    @classmethod
+    def _known(cls, name: str) -> str:
+        if name not in MECHANISMS:
+            raise ValueError(f"unknown{did_you_mean(name, MECHANISMS)} (there are {', '.join(MECHANISMS)})")
+        return name
 
     @property
     def on(self) -> bool:
@@ -67,7 +63,7 @@ class PrivacySettings:
 
     def planned(self, rounds: int) -> int:
         """How many releases the budget is for."""
-        return self.releases or (rounds + 1 if self.mechanism == "output_perturbation" else 1)
+        return self.releases or MECHANISMS[self.mechanism].releases(rounds)
 
     def plan(self, rounds: int, multiplicity: int) -> Plan:
         """The budget, divided among the releases; a record that several clients hold is charged for each."""

@@ -3,6 +3,8 @@
 import math
 from dataclasses import dataclass
 
+from fedbnn.privacy.mechanism import MECHANISMS
+
 _EVERYBODY = (
     "The server and all other clients, also if they work together, and whoever else sees what was sent. Each client "
     "adds the noise itself: the server need not be trusted."
@@ -65,17 +67,7 @@ def _brief(models: str) -> str:
 
 
 PROTECTIONS: dict[str, Protection] = {
-    "dp_teacher": _by_ledger(
-        "Class probabilities on the alignment set of a small model, which the client trained from sums over its "
-        "records that have noise on every number."
-    ),
-    "dp_moments": _by_ledger(
-        "Sums over the client's records that have noise on every number; from all clients' sums the server fits one "
-        "small model."
-    ),
-    "output_perturbation": _by_ledger(
-        "Class probabilities on the alignment set of the personal model, with noise on every number."
-    ),
+    **{name: _by_ledger(one.sent) for name, one in MECHANISMS.items() if name != "none"},
     "DP-SGD": Protection(
         "Weights of a network that the client trained by DP-SGD: clipped gradients, and noise in every step.",
         _EVERYBODY,

@@ -10,16 +10,16 @@ from typing import Any, Literal, get_args, get_origin
 from pydantic import ConfigDict, Field, TypeAdapter, create_model
 from pydantic.fields import FieldInfo
 
+from fedbnn.base.devices import ALLOWED, DeviceName
+from fedbnn.base.errors import UserError
 from fedbnn.base.settings import STRICT, fields_of, parsed, settings
 from fedbnn.base.wording import did_you_mean
 from fedbnn.data import DataSettings, PartitionSettings
-from fedbnn.base.devices import ALLOWED, DeviceName
-from fedbnn.base.errors import UserError
 from fedbnn.federation.method import Method
 from fedbnn.methods import METHODS
 from fedbnn.models.architectures import ModelSettings
-from fedbnn.privacy import PrivacySettings
 from fedbnn.models.training import TrainingSettings
+from fedbnn.privacy import PrivacySettings
 
 PRESETS = Path(__file__).parent / "presets"
 

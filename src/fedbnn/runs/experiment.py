@@ -7,23 +7,23 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from fedbnn.runs.config import Config, EngineSettings, as_of_today
+from fedbnn.base.devices import find_device
+from fedbnn.base.errors import UserError
 from fedbnn.data import FederatedData, federate, load_dataset
 from fedbnn.data.dataset import fingerprint_of
 from fedbnn.data.known import KNOWN
 from fedbnn.data.other_inputs import foreign_inputs
 from fedbnn.data.sources import obtain
-from fedbnn.base.devices import find_device
 from fedbnn.federation.engines import Engine, InProcess, Site, WorkerPool
-from fedbnn.base.errors import UserError
 from fedbnn.federation.loop import Federation, roster_of
-from fedbnn.runs.journal import Journal
 from fedbnn.federation.method import Method
-from fedbnn.methods import METHODS
-from fedbnn.runs.observer import Observer
-from fedbnn.report import write_report
-from fedbnn.runs.folder import RunFolder, read_json, write_json
 from fedbnn.federation.sites import make_sites, with_ledgers
+from fedbnn.methods import METHODS
+from fedbnn.report import write_report
+from fedbnn.runs.config import Config, EngineSettings, as_of_today
+from fedbnn.runs.folder import RunFolder, read_json, write_json
+from fedbnn.runs.journal import Journal
+from fedbnn.runs.observer import Observer
 
 
 def obtain_data(config: Config) -> None:

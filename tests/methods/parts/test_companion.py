@@ -14,8 +14,9 @@ from fedbnn.base.randomness import Stream
 from fedbnn.federation.message import Message
 from fedbnn.federation.method import Client
 from fedbnn.methods import FedBNN
-from fedbnn.methods.teacher import CONSENSUS_WEIGHT, STRENGTH, companion, fit_softmax
+from fedbnn.methods.parts.feature_model import CONSENSUS_WEIGHT, companion_prediction, fit_companion
 from fedbnn.models.bayes import Prediction, entropy, mixture
+from fedbnn.models.softmax import STRENGTH, fit_softmax
 from fedbnn.privacy import PrivacySettings
 from tests.federation_sample import small_sites, with_client
 
@@ -92,6 +93,10 @@ def test_features_of_images_are_refused_for_a_table_before_any_work(client):
     FedBNN().check_client(table)
 
 
+def companion(client, target, x):
+    return companion_prediction(client, fit_companion(client, target), x)
+
+
 def turn(method: FedBNN, client: Client, message: Message, number: int):
     return method.client_update(method.client_init(client), client, message, number, RNG)
 
@@ -103,8 +108,8 @@ def test_predictions_are_the_mean_of_both_and_what_is_sent_does_not_change(clien
     two, one = turn(with_, client, message, 1), turn(without, client, message, 1)
     assert torch.equal(two.message.arrays["phi"], one.message.arrays["phi"])
     assert torch.equal(two.state.theta, one.state.theta)
-    assert one.state.heard is None
-    torch.testing.assert_close(two.state.heard, phi_bar)
+    assert one.state.companion is None
+    assert torch.equal(two.state.companion, fit_companion(client, phi_bar))  # fitted once, and not in each prediction
     x = client.alignment[:7]
     found = with_.predict(two.state, client, x, RNG)
     parts = without.predict(one.state, client, x, RNG).probs, companion(client, phi_bar, x).probs

@@ -13,7 +13,8 @@ from fedbnn.data import DataSettings, PartitionSettings, federate, load_dataset
 from fedbnn.features.public import public
 from fedbnn.federation.method import Client
 from fedbnn.federation.sites import make_sites
-from fedbnn.methods.teacher import DIMENSIONS, STRENGTH, taught
+from fedbnn.methods.parts.feature_model import DIMENSIONS, teacher_outputs
+from fedbnn.models.softmax import STRENGTH
 from tests.federation_sample import small_sites, with_client
 
 
@@ -68,11 +69,11 @@ def independent(client: Client) -> np.ndarray:
 
 
 def test_it_is_the_penalised_maximum_of_the_likelihood(client: Client) -> None:
-    np.testing.assert_allclose(taught(client).numpy(), independent(client), rtol=0, atol=1e-4)
+    np.testing.assert_allclose(teacher_outputs(client).numpy(), independent(client), rtol=0, atol=1e-4)
 
 
 def test_rows_are_distributions_over_the_classes_held(client: Client) -> None:
-    found, held = taught(client), client.train.y.unique()
+    found, held = teacher_outputs(client), client.train.y.unique()
     assert found.shape == (len(client.alignment), client.classes)
     assert found.dtype == torch.float32
     torch.testing.assert_close(found.sum(1), torch.ones(len(found)), rtol=0, atol=1e-6)
@@ -88,7 +89,7 @@ def test_the_order_of_records_does_not_matter_beyond_the_solvers_tolerance() -> 
     order = torch.randperm(len(client.train), generator=torch.Generator().manual_seed(0))
     [site] = small_sites(1, models=("mlp",))
     other = with_client(site, train=client.train.take(order)).client
-    torch.testing.assert_close(taught(client), taught(other), rtol=0, atol=1e-4)
+    torch.testing.assert_close(teacher_outputs(client), teacher_outputs(other), rtol=0, atol=1e-4)
 
 
 def test_it_knows_the_clients_classes_better_than_chance(tmp_path: Any) -> None:
@@ -96,4 +97,4 @@ def test_it_knows_the_clients_classes_better_than_chance(tmp_path: Any) -> None:
     client = image_client(3)
     distance = torch.cdist(client.alignment.flatten(1), client.train.x.flatten(1))
     near = distance.min(1).values.argsort()[:8]
-    assert (taught(client)[near].argmax(1) == client.train.y[distance[near].argmin(1)]).float().mean() > 0.7
+    assert (teacher_outputs(client)[near].argmax(1) == client.train.y[distance[near].argmin(1)]).float().mean() > 0.7

@@ -13,8 +13,9 @@ from fedbnn.federation.loop import Federation
 from fedbnn.federation.message import Message
 from fedbnn.federation.method import Client
 from fedbnn.methods import FedBNN
-from fedbnn.methods.bayesian import Posterior, mixed
+from fedbnn.methods.bayesian import Posterior
 from fedbnn.methods.consensus import target_of
+from fedbnn.methods.parts.rehearsal import Rehearsal, mixed
 from fedbnn.models.bayes import Anchor, Gaussian, fit, tune_prior
 from fedbnn.models.training import Records, channels_last, epochs
 from tests.federation_sample import small_sites
@@ -104,7 +105,7 @@ def test_one_step_of_rehearsal_is_a_step_on_the_stated_loss():
     target = torch.rand(12, 10, generator=torch.Generator().manual_seed(0))
     start = method.client_init(client).q
     prior = method.alone_prior(client)
-    q, _ = method.train(start, prior, client, 1, RNG, Records(client.alignment, target), 0.7)
+    q, _ = method.train(start, prior, client, 1, RNG, Rehearsal(Records(client.alignment, target), 0.7))
     network = client.network
     network.weights.copy_(start.mean)
     network.gradient.zero_()

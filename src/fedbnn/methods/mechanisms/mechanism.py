@@ -1,0 +1,83 @@
+"""What a mechanism is to a method that exchanges outputs: what is sent, expected and joined."""
+
+from abc import abstractmethod
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from fedbnn.federation.message import Message, UploadSpec
+from fedbnn.federation.method import Client, Roster, State
+from fedbnn.methods.consensus import Rule
+from fedbnn.privacy.mechanism import Mechanism
+
+Join = Callable[[Tensor], Tensor]
+"""From a stack of clients' outputs, clients x points x classes, to the consensus, points x classes."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ConsensusState(State):
+    """The server's memory: at least the consensus on the alignment set, once there is one."""
+
+    phi_bar: Tensor | None = None  # points x classes
+
+    def message(self) -> Message:
+        """What every client receives at the start of the next round."""
+        return Message({} if self.phi_bar is None else {"phi_bar": self.phi_bar})
+
+
+class ExchangeMechanism(Mechanism):
+    """Protects the exchange of outputs on the alignment set."""
+
+    rule: ClassVar[Rule | None] = None
+    """How outputs are joined; None: as the method's settings say."""
+
+    @abstractmethod
+    def upload(self, client: Client, message: Message, round_number: int, outputs: Callable[[], Tensor]) -> Message:
+        """What leaves the client; `outputs` gives what would speak for it on the alignment set without protection."""
+
+    @abstractmethod
+    def expected_upload(self, roster: Roster) -> UploadSpec:
+        """Names and shapes of that."""
+
+    @abstractmethod
+    def server_init(self, roster: Roster) -> ConsensusState:
+        """The server's memory before anything has happened; raises a UserError where the mechanism makes no sense."""
+
+    @abstractmethod
+    def server_update(
+        self, state: ConsensusState, replies: Mapping[int, Message], roster: Roster, join: Join
+    ) -> ConsensusState:
+        """Take in the replies of the clients that took part; `join` makes outputs a consensus."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Uploads(ConsensusState):
+    """Every client's latest output on the alignment set."""
+
+    phi: Tensor  # clients x points x classes; zeros for a client that has sent nothing yet
+    received: Tensor  # clients: whether it has sent anything
+
+
+class OutputsMechanism(ExchangeMechanism):
+    """Clients send class scores on the alignment set; the server joins the latest of every client."""
+
+    def expected_upload(self, roster: Roster) -> UploadSpec:
+        return {"phi": (len(roster.alignment), roster.classes)}
+
+    def server_init(self, roster: Roster) -> ConsensusState:
+        phi = torch.zeros(roster.clients, len(roster.alignment), roster.classes)
+        return Uploads(phi=phi, received=torch.zeros(roster.clients, dtype=torch.bool))
+
+    def server_update(
+        self, state: ConsensusState, replies: Mapping[int, Message], roster: Roster, join: Join
+    ) -> ConsensusState:
+        assert isinstance(state, Uploads)
+        phi, received = state.phi.clone(), state.received.clone()
+        for client, reply in replies.items():
+            phi[client], received[client] = reply.arrays["phi"], True
+        if not bool(received.any()):
+            return state
+        return replace(state, phi=phi, received=received, phi_bar=join(phi[received]))
