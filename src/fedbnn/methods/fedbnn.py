@@ -14,6 +14,7 @@ what protects phi_i on its way out, in `fedbnn.methods.mechanisms`.
 """
 
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 from pydantic import Field
@@ -58,7 +59,7 @@ class FedBNN(BayesianTraining, Exchange[FedBNNState]):
         self, state: FedBNNState, client: Client, message: Message, round_number: int, rng: Stream
     ) -> Update[FedBNNState]:
         q, prior, info = state.q, self.alone_prior(client), {}
-        target = self.target(message, client, lambda: self.outputs(state.q, client, client.alignment, rng.child("own")))
+        target = self.target(message, client, partial(self.phi, q, client, rng.child("own")))
         if target is not None:
             psi, info["prior_loss"] = self.tune_prior(q, target, client, rng)
             prior, q = psi.with_sd_at_least(self.prior_sd_floor), Gaussian(torch.cat([psi.mean, q.rho]))
@@ -66,14 +67,12 @@ class FedBNN(BayesianTraining, Exchange[FedBNNState]):
         q, info["loss"] = self.train(q, prior, client, passes, rng, rehearsal)
         info |= {"kl": float(kl_divergence(q, prior)), "mean_sd": float(q.sd.mean())}
         new = FedBNNState(q.theta, **self.remembered(state, client, target))
-        phi = self.upload(
-            new,
-            client,
-            message,
-            round_number,
-            lambda: self.outputs(new.q, client, client.alignment, rng.child("upload")),
-        )
-        return Update(new, phi, info)
+        sent = self.upload(new, client, message, round_number, partial(self.phi, q, client, rng.child("upload")))
+        return Update(new, sent, info)
+
+    def phi(self, q: Gaussian, client: Client, rng: Stream) -> Prediction:
+        """phi_i(AD) under q."""
+        return self.outputs(q, client, client.alignment, rng)
 
     def tune_prior(self, q: Gaussian, target: Tensor, client: Client, rng: Stream) -> tuple[Gaussian, float]:
         """psi*, from the current posterior, and its last loss."""

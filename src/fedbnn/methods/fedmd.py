@@ -5,6 +5,7 @@ cross-entropy towards the same corrected target as FedBNN's), then trains on its
 """
 
 from dataclasses import dataclass
+from functools import partial
 
 from pydantic import Field
 from torch import Tensor
@@ -50,20 +51,14 @@ class FedMD(PointTraining, Exchange[FedMDState]):
         self, state: FedMDState, client: Client, message: Message, round_number: int, rng: Stream
     ) -> Update[FedMDState]:
         weights, info = state.weights, {}
-        target = self.target(message, client, lambda: point_outputs(state.weights, client, client.alignment))
+        target = self.target(message, client, partial(point_outputs, weights, client, client.alignment))
         if target is not None:
             weights, info["digest_loss"] = self.digest(weights, target, client, rng)
         passes, rehearsal = client.training.passes(round_number), self.rehearsed(target, client)
         weights, info["loss"] = self.train(weights, client, passes, rng, rehearsal=rehearsal)
         new = FedMDState(weights, **self.remembered(state, client, target))
-        phi = self.upload(
-            new,
-            client,
-            message,
-            round_number,
-            lambda: point_outputs(weights, client, client.alignment),
-        )
-        return Update(new, phi, info)
+        phi = partial(point_outputs, weights, client, client.alignment)
+        return Update(new, self.upload(new, client, message, round_number, phi), info)
 
     def digest(self, weights: Tensor, target: Tensor, client: Client, rng: Stream) -> tuple[Tensor, float]:
         """The weights after distillation of the target, and the last loss."""
