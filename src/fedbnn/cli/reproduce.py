@@ -25,7 +25,10 @@ def reproduce(
     ] = None,
     scale: Annotated[
         str,
-        typer.Option(help="cpu: hours on a small machine; paper: the paper's settings; quick: minutes; or a folder."),
+        typer.Option(
+            help="cpu: hours on a small machine; paper: the paper's settings; quick: minutes; digits: all methods on "
+            "digits; privacy: what budgets cost; or a folder."
+        ),
     ] = "cpu",
     quick: Annotated[bool, typer.Option("--quick", help="The same as --scale quick; needs no data files.")] = False,
     methods: Annotated[str, typer.Option(help="Run only these rows or methods, separated by commas.")] = "",

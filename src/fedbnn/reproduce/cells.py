@@ -88,12 +88,15 @@ def _places(plan: Plan, study: str) -> Iterator[tuple[dict[str, Any], str, Colum
             yield from (({}, row, column, []) for row in rows)
         case Reliability(panels=panels):
             yield from (({"panel": at}, panel.row, panel, []) for at, panel in enumerate(panels))
-        case Curve(lines=lines, column=column):
-            for at, line in enumerate(lines):
-                for point in line.points:
-                    yield {"line": at, "x": point.x}, line.row, column, [*line.set, *point.set]
-                if not line.points:
-                    yield {"line": at, "x": None}, line.row, column, line.set
+        case Curve(lines=lines, columns=columns):
+            for number, column in enumerate(columns):
+                for at, line in enumerate(lines):
+                    place = {"column": number, "line": at}
+                    for point in line.points:
+                        there = [f"{line.setting}={point.x}"] if line.setting else []
+                        yield place | {"x": point.x}, line.row, column, [*line.set, *there, *point.set]
+                    if not line.points:
+                        yield place | {"x": None}, line.row, column, line.set
 
 
 def cell(

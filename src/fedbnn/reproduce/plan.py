@@ -18,6 +18,7 @@ from fedbnn.base.wording import did_you_mean
 from fedbnn.federation.evaluation import DETECTION, SCORES
 from fedbnn.methods import METHODS
 from fedbnn.reproduce.published import TABLE1
+from fedbnn.runs.config import PRESETS, presets
 
 PLAN = "plan.toml"
 SHIPPED = Path(__file__).parent / "scales"
@@ -76,7 +77,7 @@ class Table(Study):
     rows: list[str] = Field(min_length=1)
     one_seed: list[str] = []  # of these rows, those that have the first seed of a column only
     columns: list[Column] = Field(min_length=1)
-    scores: list[str] = ["own_class_accuracy"]
+    scores: list[str] = Field(default=["own_class_accuracy"], min_length=1)
     published: bool = False  # whether the paper's Table 1 has these columns
 
 
@@ -84,6 +85,7 @@ class Point(Change):
     """One place on the x axis."""
 
     x: float
+    label: str = ""  # what the axis says there; empty: the number
 
 
 class Line(Change):
@@ -91,6 +93,7 @@ class Line(Change):
 
     row: str
     title: str = ""
+    setting: str = ""  # the field that x is written into, before a point's own overrides
     points: list[Point] = []
     models: list[str] = []  # only clients with these models; empty: all clients
     scored: str = ""  # which of the row's scored models; empty: its headline
@@ -103,13 +106,14 @@ class Line(Change):
 
 
 class Curve(Study):
-    """A score against a setting."""
+    """Scores against a setting: a panel for each column and score, with the same lines."""
 
     kind: Literal["curve"]
-    column: Column
+    columns: list[Column] = Field(min_length=1)
     x: str
     percent: bool = False  # whether x is a share
-    score: str = "own_class_accuracy"
+    even: bool = False  # whether points stand evenly apart, whatever their distance
+    scores: list[str] = Field(default=["own_class_accuracy"], min_length=1)
     lines: list[Line] = Field(min_length=1)
 
 
@@ -150,7 +154,7 @@ class Contents(Part):
 
 @dataclass(frozen=True)
 class Plan:
-    """A validated plan and the configurations beside it."""
+    """A validated plan and the configurations beside it; the presets are known to every plan."""
 
     folder: Path
     contents: Contents
@@ -188,7 +192,8 @@ def load(folder: Path) -> Plan:
         contents = Contents.model_validate(raw)
     except ValidationError as error:
         raise UserError(f"{path}: {_explain(error)}") from None
-    data = {file.stem: file for file in sorted(folder.glob("*.toml")) if file.name != PLAN}
+    own = {file.stem: file for file in sorted(folder.glob("*.toml")) if file.name != PLAN}
+    data = own | {name: PRESETS / f"{name}.toml" for name in presets() if name not in own}
     plan = Plan(folder, contents, data)
     for key, name, kind, known in _names(plan):
         if name not in known:
@@ -219,14 +224,14 @@ def _names(plan: Plan) -> Iterable[tuple[str, str, str, list[str]]]:
         if isinstance(study, Table):
             yield from ((f"{key}.one_seed", row, "row of this study", study.rows) for row in study.one_seed)
         known = [*SCORES, *DETECTION]
-        scores = study.scores if isinstance(study, Table) else [study.score] if isinstance(study, Curve) else []
+        scores = study.scores if isinstance(study, Table | Curve) else []
         yield from ((f"{key}.scores", score, "score", known) for score in scores)
 
 
 def columns(study: Table | Curve | Reliability | Cost) -> list[Column]:
     """Every federation of a study."""
     match study:
-        case Table():
+        case Table() | Curve():
             return study.columns
         case Reliability():
             return list(study.panels)
