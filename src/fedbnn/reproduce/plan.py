@@ -9,7 +9,7 @@ import tomllib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self, get_args, get_origin
+from typing import Annotated, Any, Literal, Self, TypeVar, get_args, get_origin
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
@@ -29,6 +29,9 @@ class Part(BaseModel):
     """A table of the plan."""
 
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True, allow_inf_nan=False)
+
+
+AnyPart = TypeVar("AnyPart", bound=Part)
 
 
 class Change(Part):
@@ -158,7 +161,7 @@ class Plan:
 
     folder: Path
     contents: Contents
-    data: Mapping[str, Path]
+    data: Mapping[str, Path | None]  # None: the defaults
 
     @property
     def name(self) -> str:
@@ -184,14 +187,7 @@ def find(scale: str) -> Path:
 def load(folder: Path) -> Plan:
     """Read and check a plan: every name in it leads somewhere."""
     path = folder / PLAN
-    try:
-        raw = tomllib.loads(path.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-        raise UserError(f"{path}: cannot be read as TOML: {error}") from None
-    try:
-        contents = Contents.model_validate(raw)
-    except ValidationError as error:
-        raise UserError(f"{path}: {_explain(error)}") from None
+    contents = read(path, Contents)
     own = {file.stem: file for file in sorted(folder.glob("*.toml")) if file.name != PLAN}
     data = own | {name: PRESETS / f"{name}.toml" for name in presets() if name not in own}
     plan = Plan(folder, contents, data)
@@ -201,6 +197,16 @@ def load(folder: Path) -> Plan:
                 f"{path}: {key} = {name!r}: no such {kind}{did_you_mean(name, known)} (there are {', '.join(known)})"
             )
     return plan
+
+
+def read(path: Path, kind: type[AnyPart]) -> AnyPart:
+    """A TOML file of this kind; the first mistake becomes one line that names the key, the value and the rule."""
+    try:
+        return kind.model_validate(tomllib.loads(path.read_text(encoding="utf-8")))
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        raise UserError(f"{path}: cannot be read as TOML: {error}") from None
+    except ValidationError as error:
+        raise UserError(f"{path}: {_explain(error, kind)}") from None
 
 
 def _names(plan: Plan) -> Iterable[tuple[str, str, str, list[str]]]:
@@ -251,7 +257,7 @@ def row_names(study: Table | Curve | Reliability | Cost) -> list[str]:
     return list(dict.fromkeys(names))
 
 
-def _explain(error: ValidationError) -> str:
+def _explain(error: ValidationError, whole: type[Part]) -> str:
     first = error.errors()[0]
     kinds = {"table", "curve", "reliability", "cost"}
     location = first["loc"]
@@ -259,16 +265,15 @@ def _explain(error: ValidationError) -> str:
     shown = [str(part) for at, part in enumerate(location) if not (at == 2 and part in kinds)]
     dotted = ".".join(shown) or "the whole file"
     if first["type"] == "extra_forbidden":
-        known = _keys(location[:-1])
+        known = _keys(whole, location[:-1])
         return f"unknown key {dotted!r}{did_you_mean(str(location[-1]), known)} (known here: {', '.join(known)})"
     if first["type"] == "missing":
         return f"{dotted} is missing"
     return f"{dotted} = {first['input']!r}: {first['msg']}"
 
 
-def _keys(location: tuple[str | int, ...]) -> list[str]:
-    """The keys of the table at this place of a plan."""
-    kind: Any = Contents
+def _keys(kind: Any, location: tuple[str | int, ...]) -> list[str]:
+    """The keys of the table at this place of a file of this kind."""
     for part in location:
         if get_origin(kind) is Annotated:
             kind = get_args(kind)[0]
