@@ -144,6 +144,14 @@ def test_a_candidate_that_fails_is_told_of_and_the_others_go_on(call, tmp_path):
     assert code == 1
     assert "1 candidates failed" in err
     assert sorted(len(one["variants"]) for one in trials(tmp_path)["local"]) == [0, 1]
+    for folder in (tmp_path / "out" / "mine" / "runs").iterdir():
+        (folder / "stray").write_text("")
+        (folder / "config.json").unlink(missing_ok=True)
+        (folder / "result.json").unlink(missing_ok=True)
+    code, _, err = call(*arguments, "--write", tmp_path / "best.toml")
+    assert code == 2
+    assert "no candidate of 'local' came to an end" in err
+    assert not (tmp_path / "best.toml").exists()
 
 
 @pytest.mark.parametrize(

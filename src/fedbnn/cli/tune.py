@@ -23,8 +23,9 @@ def tune(
         str, typer.Option(help="Search only these, separated by commas; default: the file's, or its method.")
     ] = "",
     trials: Annotated[
-        int, typer.Option(min=0, help="Candidates of each method, the defaults first; default: the search's, or 10.")
-    ] = 0,
+        int | None,
+        typer.Option(min=1, help="Candidates of each method, the defaults first; default: the search's, or 10."),
+    ] = None,
     seeds: Annotated[str, typer.Option(help="Seeds, separated by commas; default: the file's.")] = "",
     aim: Annotated[
         str,

@@ -87,6 +87,8 @@ def write_best(trials: Trials, path: Path) -> None:
     base = tuning.plan.data[tuning.column.data]
     changes = [f'method="{tuning.method(rows[0])}"'] if len(rows) == 1 else []
     for row in rows:
+        if not math.isfinite(trials.best(row).cost[0]):
+            raise UserError(f"--write {path}: no candidate of '{row}' came to an end, so nothing is written")
         changes += [*planned(tuning.plan, tuning.column, row), *tuning.overrides(row, trials.best(row).settings)]
     found, before = raw_config(base, changes), raw_config(base)
     for key in ("evaluation", "checkpoint_every"):  # how trials were scored is no part of what was found
