@@ -1,10 +1,13 @@
 """How far a private head steps and how cautious it is: the choice of `privacy.head.TEACHER` and `MOMENTS`.
 
-    python experiments/tune_privacy.py      (needs the data sets mnist and cifar10, as privacy.py does)
+    python experiments/tune_privacy.py      (needs the data sets mnist and cifar10, as the plan privacy does)
 
 The consensus of 20 clients (5 of 10 classes, 250 records each) on validation records, MNIST and CIFAR-10, seeds 10 and
 11, for each step and caution in a grid, with and without noise. Makes results/tune_privacy.json again and prints the
 table. Here the noise is seeded: nothing leaves, and candidates are compared on the same noise.
+
+No search of `fedbnn tune`: step and caution are constants of the mechanism and no settings, and what is judged is the
+consensus itself, with the same noise for every candidate, and no run.
 """
 
 import argparse

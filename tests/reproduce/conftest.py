@@ -57,7 +57,7 @@ columns = [{ data = "digits", size = "small" }, { data = "digits", size = "mediu
 [studies.figure2a]
 kind = "curve"
 title = "Figure 2a"
-column = { data = "digits", size = "small", seeds = [0] }
+columns = [{ data = "digits", size = "small", seeds = [0] }]
 x = "share of small clients"
 percent = true
 

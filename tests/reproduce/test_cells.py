@@ -13,7 +13,7 @@ from tests.reproduce.conftest import PLAN, write_plan
 def test_equal_configurations_of_different_studies_are_one_run(plan, tmp_path):
     table, curve = expand(plan, "table1", tmp_path), expand(plan, "figure2a", tmp_path)
     [from_table] = [e.cells[0] for e in table if e.row == "fedbnn" and e.place["column"] == 0]
-    [from_curve] = [e.cells[0] for e in curve if e.place == {"line": 0, "x": 0.0}]
+    [from_curve] = [e.cells[0] for e in curve if e.place == {"column": 0, "line": 0, "x": 0.0}]
     assert from_table.folder == from_curve.folder
     work = driver.prepare(plan, driver.choose(plan, ["all"]), tmp_path)
     folders = [cell.folder for cell in work.cells]

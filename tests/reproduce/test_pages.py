@@ -286,3 +286,35 @@ def test_the_json_keeps_what_tables_need(done):
     calibration = json.loads((out / "calibration.json").read_text())
     for run in calibration["entries"][0]["runs"]:
         assert ReliabilityBins.from_dict(run["reliability"]).ece == pytest.approx(results[run["run"]]["ece"])
+
+
+def test_a_curve_has_a_panel_for_each_federation_and_score_and_infinity_a_place():
+    points = [{"x": 8, "label": ""}, {"x": 1, "label": ""}, {"x": 1e6, "label": "∞"}]
+    shape = {"row": "a", "title": "", "models": [], "scored": "", "setting": ""}
+    lines = [shape | {"points": points}, shape | {"row": "b", "points": []}]
+    scores = ["own_class_accuracy", "nll"]
+
+    def ran(column, line, x, value):
+        run = {"seed": 0, "scored": "personal", "variants": {"personal": dict.fromkeys(scores, value)}}
+        return {"row": "ab"[line], "column": column, "line": line, "x": x, "seeds": [0], "runs": [run]}
+
+    entries = [ran(column, 0, x, 0.5) for column in (0, 1) for x in (8, 1, 1e6)]
+    entries += [ran(column, 1, None, 0.25 + column / 2) for column in (0, 1)]
+    axis = {"kind": "curve", "x": "ε", "percent": False, "even": True, "lines": lines, "scores": scores}
+    found = sections.section(study(entries, **axis))
+    figure, *grids = found.blocks
+    assert [grid.caption for grid in grids] == [
+        f"{data}: {score}" for data in ("MNIST small", "CIFAR-10 small") for score in ("own-class accuracy, %", "NLL")
+    ]
+    assert all(grid.heads == ["1", "8", "∞"] for grid in grids)
+    assert [cell.text for cell in grids[3].lines[1].cells] == ["0.750"] * 3
+    chart = ElementTree.fromstring(str(figure.chart))
+    words = [(element.text, float(element.get("x")), float(element.get("y"))) for element in chart.iter("text")]
+    places = [at for name in ("1", "8", "∞") for at in sorted((y, x) for text, x, y in words if text == name)]
+    ones, eights, ends = places[:4], places[4:8], places[8:]
+    assert len(places) == 12, "three ticks in each of four panels"
+    for (y1, x1), (y2, x2), (y3, x3) in zip(ones, eights, ends, strict=True):
+        assert y1 == y2 == y3
+        assert x2 - x1 == pytest.approx(x3 - x2)
+    assert len({y for y, _ in ones}) == len({x for _, x in ones}) == 2, "two by two"
+    assert [text for text, *_ in words].count("a") == 1, "one legend for all panels"

@@ -4,13 +4,18 @@ from pathlib import Path
 import pytest
 
 from fedbnn.base.errors import UserError
+from fedbnn.methods import METHODS
 from fedbnn.reproduce import plan as plans
 from fedbnn.reproduce.cells import expand
 from fedbnn.reproduce.plan import find, load, scales
+from fedbnn.runs.config import load_config
+from fedbnn.runs.experiment import Prepared
 from tests.reproduce.conftest import PLAN, write_plan
 
+SCALES = ["cpu", "digits", "paper", "privacy", "quick"]
 
-@pytest.mark.parametrize("scale", ["cpu", "paper", "quick"])
+
+@pytest.mark.parametrize("scale", SCALES)
 def test_every_cell_of_a_plan_that_ships_has_a_valid_configuration(scale):
     plan = load(find(scale))
     for name in plan.contents.studies:
@@ -63,19 +68,19 @@ def test_figure_2c_begins_where_table_1_has_a_number(scale):
 
 
 def test_a_scale_is_found_in_the_package_before_the_source_tree(tmp_path, monkeypatch):
-    assert set(scales()) >= {"cpu", "paper", "quick"}
+    assert scales() == SCALES
     write_plan(tmp_path / "cpu")
     monkeypatch.setattr(plans, "SHIPPED", tmp_path)
     assert find("cpu") == tmp_path / "cpu"
     assert find(str(tmp_path / "cpu")) == tmp_path / "cpu"
-    with pytest.raises(UserError, match=r"--scale papr.*did you mean 'paper'.*cpu, paper, quick"):
+    with pytest.raises(UserError, match=r"--scale papr.*did you mean 'paper'.*cpu, digits, paper, privacy, quick"):
         find("papr")
 
 
 def test_the_wheel_holds_every_scale():
     root = Path(__file__).resolve().parents[2]
     text = (root / "pyproject.toml").read_text("utf-8")
-    for scale in ("cpu", "paper", "quick"):
+    for scale in SCALES:
         assert f'"experiments/{scale}" = "fedbnn/reproduce/scales/{scale}"' in text
 
 
@@ -129,3 +134,51 @@ def test_later_overrides_win(tmp_path):
     assert [by_place["fedavg", at].rounds for at in (0, 1)] == [1, 4]
     assert {one.rounds for e in expand(plan, "table1", tmp_path, ["rounds=7"]) for one in [e.cells[0].config]} == {7}
     assert [by_place["fedavg", at].partition.records_per_class for at in (0, 1)] == [2, 3]
+
+
+def test_a_point_writes_its_x_into_the_line_s_setting_and_then_what_it_sets_itself(tmp_path):
+    line = """
+[[studies.figure2a.lines]]
+row = "private"
+setting = "privacy.epsilon"
+points = [{ x = 3 }, { x = 1e6, label = "∞" }, { x = 5, set = ["privacy.epsilon=4"] }]
+"""
+    changed = PLAN.replace("\n[studies.calibration]", f"{line}\n[studies.calibration]")
+    plan = load(write_plan(tmp_path / "tiny", changed))
+    ours = [entry for entry in expand(plan, "figure2a", tmp_path) if entry.row == "private"]
+    assert {entry.place["x"]: entry.cells[0].config.privacy.epsilon for entry in ours} == {3: 3.0, 1e6: 1e6, 5: 4.0}
+
+
+def test_a_preset_is_data_of_every_plan_unless_the_folder_has_a_file_of_its_name(tmp_path):
+    preset = load(find("digits")).data["digits-homogeneous"]
+    assert preset.parent.name == "presets"
+    folder = write_plan(tmp_path / "tiny")
+    assert load(folder).data["digits-homogeneous"] == preset
+    (folder / "digits-homogeneous.toml").write_text("")
+    assert load(folder).data["digits-homogeneous"] == folder / "digits-homogeneous.toml"
+
+
+def test_every_method_is_on_the_digits_that_it_can_run_on():
+    plan = load(find("digits"))
+    one, mixed = ([e.row for e in expand(plan, name, Path("runs"))] for name in ("homogeneous", "heterogeneous"))
+    assert one == list(METHODS)
+    [column] = plan.contents.studies["heterogeneous"].columns
+    prepared = Prepared.of(load_config(plan.data[column.data]), mixed)  # raises where a method refuses
+    refused = [name for name in METHODS if prepared.refusal(load_config(plan.data[column.data]), name)]
+    assert sorted([*mixed, *refused]) == sorted(METHODS)
+
+
+def test_the_private_picture_has_each_budget_on_both_data_sets():
+    plan = load(find("privacy"))
+    entries = expand(plan, "accuracy", Path("runs"))
+    budgets = {0.5, 1, 2, 3, 5, 8, 1e6}
+    for data in ("mnist", "cifar10"):
+        here = [(e.row, e.place["x"], e.cells[0].config) for e in entries if e.column.data == data]
+        assert {x for row, x, _ in here if row == "dp_teacher"} == budgets
+        assert {x for row, x, _ in here if row == "dp_fedavg"} == budgets
+        assert all(config.data.source == data for *_, config in here)
+        assert all(c.privacy.epsilon == x and c.privacy.mechanism == row for row, x, c in here if row == "dp_teacher")
+        assert all(c.methods.dp_fedavg.epsilon == x for row, x, c in here if row == "dp_fedavg")
+        assert {row for row, x, _ in here if x is None} == {"no_privacy", "local_bnn"}
+    known = {cell.folder for entry in entries for cell in entry.cells}
+    assert {cell.folder for entry in expand(plan, "budget3", Path("runs")) for cell in entry.cells} <= known

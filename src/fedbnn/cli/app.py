@@ -20,8 +20,9 @@ from fedbnn.cli import predict as predict_cli
 from fedbnn.cli import privacy as privacy_cli
 from fedbnn.cli import reproduce as reproduce_cli
 from fedbnn.cli import tables
+from fedbnn.cli import tune as tune_cli
 from fedbnn.cli.progress import TerminalProgress
-from fedbnn.cli.terminal import ConfigFile, Json, Set, complain, error_console, out_console
+from fedbnn.cli.terminal import ConfigFile, Json, Set, complain, error_console, listed, out_console, seed_numbers
 from fedbnn.data.presence import presence
 from fedbnn.deployment import start
 from fedbnn.federation.engines import ClientFailure
@@ -41,6 +42,7 @@ app = typer.Typer(
 app.add_typer(privacy_cli.app, name="privacy")
 app.add_typer(flower_cli.app, name="flower")
 app.command()(reproduce_cli.reproduce)
+app.command()(tune_cli.tune)
 app.command()(predict_cli.predict)
 INTERRUPTED = 130
 Resume = Annotated[bool, typer.Option("--resume", help="Go on where an earlier run of the same command stopped.")]
@@ -102,11 +104,11 @@ def compare(
     All methods with their tuned settings: fedbnn compare digits-homogeneous --seeds 0,1,2
     """
     settings = load_config(config, changes or [])
-    names = None if methods is None else _listed(methods)
+    names = None if methods is None else listed(methods)
     for name in names or []:
         check_method(name)
     folder = out or Path("runs") / f"{settings.data.source}-compare"
-    numbers = [_seed(text) for text in _listed(seeds)] or [settings.seed]
+    numbers = seed_numbers(seeds) or [settings.seed]
     experiment.obtain_data(settings)
     with TerminalProgress(error_console) as progress:
         results = experiment.compare(settings, names, folder, seeds=numbers, resume=resume, observer=progress)
@@ -157,16 +159,6 @@ def config() -> None:
     typer.echo(default_toml(), nl=False)
 
 
-def _listed(text: str) -> list[str]:
-    return [part.strip() for part in text.split(",") if part.strip()]
-
-
-def _seed(text: str) -> int:
-    if not text.isdecimal():
-        raise UserError(f"--seeds: '{text}' is not a whole number from 0 up")
-    return int(text)
-
-
 def _list(kind: str, entries: dict[str, str], as_json: bool) -> None:
     if as_json:
         typer.echo(json.dumps([{kind: name, "summary": text} for name, text in entries.items()], indent=2))
@@ -200,7 +192,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         sys.exit(error.exit_code)
     except (KeyboardInterrupt, click.Abort):
         error_console.print(
-            "stopped; --resume goes on after the last finished round, `reproduce` and `flower up` by themselves"
+            "stopped; --resume goes on after the last finished round, `reproduce`, `tune` and `flower up` by themselves"
         )
         sys.exit(INTERRUPTED)
     except ClientFailure as error:

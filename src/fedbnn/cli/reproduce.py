@@ -8,10 +8,9 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from fedbnn.base.errors import UserError
 from fedbnn.cli import tables
 from fedbnn.cli.cell_progress import CellProgress
-from fedbnn.cli.terminal import Set, error_console, out_console
+from fedbnn.cli.terminal import Set, error_console, listed, out_console, seed_numbers
 from fedbnn.report.figures import MISSING, duration, show
 from fedbnn.reproduce import driver
 from fedbnn.reproduce.plan import find, load
@@ -25,7 +24,10 @@ def reproduce(
     ] = None,
     scale: Annotated[
         str,
-        typer.Option(help="cpu: hours on a small machine; paper: the paper's settings; quick: minutes; or a folder."),
+        typer.Option(
+            help="cpu: hours on a small machine; paper: the paper's settings; quick: minutes; digits: all methods on "
+            "digits; privacy: what budgets cost; or a folder."
+        ),
     ] = "cpu",
     quick: Annotated[bool, typer.Option("--quick", help="The same as --scale quick; needs no data files.")] = False,
     methods: Annotated[str, typer.Option(help="Run only these rows or methods, separated by commas.")] = "",
@@ -38,7 +40,7 @@ def reproduce(
     ] = Path("results"),
     runs: Annotated[Path, typer.Option(help="Folder of the runs.")] = Path("runs/reproduce"),
     finished: Annotated[bool, typer.Option("--finished", help="Run nothing; write what has been run.")] = False,
-    listed: Annotated[bool, typer.Option("--list", help="Run nothing; list the cells and what is done.")] = False,
+    show_cells: Annotated[bool, typer.Option("--list", help="Run nothing; list the cells and what is done.")] = False,
 ) -> None:
     """Make the paper's table and figures again, cell by cell, beside the published numbers.
 
@@ -50,13 +52,11 @@ def reproduce(
         out_console.print(f"Studies of scale {escape(plan.name)}:")
         out_console.print(tables.listing("study", {n: s.title for n, s in plan.contents.studies.items()}))
         return
-    selection = driver.Selection(
-        _names(methods), _names(datasets), _names(sizes), [_seed(one) for one in _names(seeds)]
-    )
+    selection = driver.Selection(listed(methods), listed(datasets), listed(sizes), seed_numbers(seeds))
     work = driver.prepare(plan, driver.choose(plan, studies), runs / plan.name, selection, changes or [])
     folder = out / plan.name
     problems: list[str] = []
-    if listed:
+    if show_cells:
         # A pipe gets each cell on a line of its own, for grep.
         (out_console if out_console.is_terminal else Console(emoji=False, width=1000)).print(_cells(work))
         return
@@ -94,13 +94,3 @@ def _cells(work: driver.Work) -> Table:
         f", about {show(guess, duration)}" if left and guess is not None else ""
     )
     return table
-
-
-def _names(text: str) -> list[str]:
-    return [part.strip() for part in text.split(",") if part.strip()]
-
-
-def _seed(text: str) -> int:
-    if not text.isdecimal():
-        raise UserError(f"--seeds: '{text}' is not a whole number from 0 up")
-    return int(text)

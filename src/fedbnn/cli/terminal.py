@@ -10,6 +10,8 @@ from rich.console import Console
 from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
+from fedbnn.base.errors import UserError
+
 out_console = Console(emoji=False)
 error_console = Console(stderr=True, emoji=False)
 
@@ -33,6 +35,19 @@ def counting(title: str, total: int) -> Iterator[Callable[[int], None]]:
     with Progress(*columns, TimeRemainingColumn(), console=error_console, disable=not error_console.is_terminal) as bar:
         task = bar.add_task(title, total=total)
         yield lambda done: bar.update(task, completed=done)
+
+
+def listed(text: str) -> list[str]:
+    """The parts of an option that are separated by commas."""
+    return [part.strip() for part in text.split(",") if part.strip()]
+
+
+def seed_numbers(text: str) -> list[int]:
+    """The seeds of `--seeds`."""
+    for part in listed(text):
+        if not part.isdecimal():
+            raise UserError(f"--seeds: '{part}' is not a whole number from 0 up")
+    return [int(part) for part in listed(text)]
 
 
 def complain(problem: object) -> None:

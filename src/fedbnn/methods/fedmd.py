@@ -35,7 +35,7 @@ class FedMD(PointTraining, Exchange[FedMDState]):
     summary = "distillation of the consensus on the alignment set into plain networks"
     client_state = FedMDState
 
-    # Chosen on validation records (experiments/tune_digits.py), where they differ from what is best for FedBNN.
+    # Chosen on validation records (experiments/tune/mixed.toml), where they differ from what is best for FedBNN.
     gamma: float = with_default(Exchange, "gamma", 0.9)
     consensus: Rule = with_default(Exchange, "consensus", "sharpened")
     digest_steps: int = Field(default=100, ge=0, description="Adam steps towards the consensus in each round")

@@ -1,7 +1,7 @@
 """A plotting area with two axes: grid lines, round ticks, titles."""
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from fedbnn.report.svg import Drawing, Scale
@@ -44,11 +44,15 @@ def horizontal(
     grid: bool = False,
     low: float | None = None,
     high: float | None = None,
+    texts: Sequence[str] = (),
 ) -> Scale:
-    """Draws the x axis under `box`; it runs from low to high, or else from the first tick to the last."""
+    """Draws the x axis under `box`; it runs from low to high, or else from the first tick to the last.
+
+    `texts` stand at the ticks in place of their numbers.
+    """
     scale = Scale(ticks[0] if low is None else low, ticks[-1] if high is None else high, box.left, box.right)
     drawing.line(box.left, box.bottom, box.right, box.bottom, "axis")
-    for tick, text in zip(ticks, tick_text(ticks, percent), strict=True):
+    for tick, text in zip(ticks, texts or tick_text(ticks, percent), strict=True):
         if scale.low <= tick <= scale.high:
             x = scale(tick)
             if grid:

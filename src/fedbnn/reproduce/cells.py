@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from fedbnn.base.errors import UserError
-from fedbnn.reproduce.plan import Column, Cost, Curve, Plan, Reliability, Row, Table
+from fedbnn.reproduce.plan import PLAN, Column, Cost, Curve, Plan, Reliability, Row, Table
 from fedbnn.runs.config import Config, as_of_today, load_config
 from fedbnn.runs.folder import differences, read_json
 
@@ -65,14 +65,14 @@ class Entry:
 def expand(plan: Plan, study: str, runs: Path, changes: Sequence[str] = ()) -> list[Entry]:
     """Every cell of a study, by its place; raises a UserError for the first configuration that does not parse."""
     found = plan.contents.studies[study]
-    entries = []
+    entries, where = [], f"{plan.folder / PLAN}: studies.{study}"
     for place, row, column, more in _places(plan, study):
         overrides = [*found.set, *column.set, *more, *changes]
         point = "" if place.get("x") is None else f"{study} at {place['x']:g}"
         seeds = column.seeds or plan.contents.seeds
         once = isinstance(found, Table) and row in found.one_seed
         cells = [
-            replace(cell(plan, runs, column, row, seed, overrides, f"studies.{study}"), place=column.title or point)
+            replace(cell(plan, runs, column, row, seed, overrides, where), place=column.title or point)
             for seed in (seeds[:1] if once else seeds)
         ]
         entries.append(Entry(place, row, column, cells))
@@ -88,12 +88,15 @@ def _places(plan: Plan, study: str) -> Iterator[tuple[dict[str, Any], str, Colum
             yield from (({}, row, column, []) for row in rows)
         case Reliability(panels=panels):
             yield from (({"panel": at}, panel.row, panel, []) for at, panel in enumerate(panels))
-        case Curve(lines=lines, column=column):
-            for at, line in enumerate(lines):
-                for point in line.points:
-                    yield {"line": at, "x": point.x}, line.row, column, [*line.set, *point.set]
-                if not line.points:
-                    yield {"line": at, "x": None}, line.row, column, line.set
+        case Curve(lines=lines, columns=columns):
+            for number, column in enumerate(columns):
+                for at, line in enumerate(lines):
+                    place = {"column": number, "line": at}
+                    for point in line.points:
+                        there = [f"{line.setting}={point.x}"] if line.setting else []
+                        yield place | {"x": point.x}, line.row, column, [*line.set, *there, *point.set]
+                    if not line.points:
+                        yield place | {"x": None}, line.row, column, line.set
 
 
 def cell(
@@ -101,14 +104,19 @@ def cell(
 ) -> Cell:
     """The run of one row on one federation with one seed."""
     row: Row = plan.contents.rows[row_name]
-    size = plan.contents.sizes[column.size].changes(column.data) if column.size else []
-    everything = [*size, *row.changes(column.data), *overrides, f'method="{row.method}"', f"seed={seed}"]
+    everything = [*planned(plan, column, row_name), *overrides, f'method="{row.method}"', f"seed={seed}"]
     try:
         config = load_config(plan.data[column.data], everything)
     except UserError as error:
-        raise UserError(f"{plan.folder / 'plan.toml'}: {where}, row {row_name} on {column.data}: {error}") from None
+        raise UserError(f"{where}, row {row_name} on {column.data}: {error}") from None
     name = f"{column.data}-{row.method}-seed{seed}-{identity(config)}"
     return Cell(column.data, column.size, row_name, config, runs / name)
+
+
+def planned(plan: Plan, column: Column, row: str) -> list[str]:
+    """What the plan changes in the configuration of a column's data: by size, then by row."""
+    size = plan.contents.sizes[column.size].changes(column.data) if column.size else []
+    return [*size, *plan.contents.rows[row].changes(column.data)]
 
 
 def identity(config: Config) -> str:

@@ -13,7 +13,7 @@ from fedbnn.reproduce.cells import Cell, Entry, identity
 from fedbnn.reproduce.plan import Cost, Plan, Reliability, Row
 from fedbnn.runs.results import POOLED, mean
 
-FORMAT = 1
+FORMAT = 2
 COPIED = (
     "fedbnn_version",
     "rounds",

@@ -106,27 +106,24 @@ def _by_column(entries: Sequence[Entry]) -> list[Entry]:
     return sorted(entries, key=lambda entry: entry.place.get("column", 0))
 
 
-def check(work: Work) -> None:
+def check(cells: Sequence[Cell], advice: str = "--datasets, --methods and --sizes leave cells out") -> None:
     """Look for the device of every unfinished cell, deal its data, once for each federation, and ask its method.
 
     Raises:
         UserError: a device is not here, data is missing or too small, or a method refuses the federation.
     """
     groups: dict[str, list[Cell]] = {}
-    for cell in work.cells:
+    for cell in cells:
         if cell.result() is None:
             groups.setdefault(_federation(cell.config), []).append(cell)
             _check_device(cell)
-    for cells in groups.values():
-        first = cells[0]
+    for first, *others in groups.values():
         try:
             prepared = experiment.Prepared.of(first.config, [])
-            for cell in cells:
+            for cell in (first, *others):
                 prepared.check(cell.config.chosen())
         except UserError as error:
-            raise UserError(
-                f"{first.title}: {error} (nothing was run; --datasets, --methods and --sizes leave cells out)"
-            ) from None
+            raise UserError(f"{first.title}: {error} (nothing was run; {advice})") from None
 
 
 def _check_device(cell: Cell) -> None:
@@ -134,8 +131,7 @@ def _check_device(cell: Cell) -> None:
         find_device(cell.config.engine.device)
     except UserError as error:
         raise UserError(
-            f"{cell.title}: {error} (nothing was run; `--set engine.device=cpu` runs all of it there, and --list and "
-            "--finished need no device)"
+            f"{cell.title}: {error} (nothing was run; `--set engine.device=cpu` runs all of it there)"
         ) from None
 
 
@@ -189,33 +185,54 @@ class Watcher(Observer):
 def run(work: Work, out: Path, watcher: Watcher | None = None) -> list[str]:
     """Run what is not finished; the problems of the cells that failed."""
     watcher = watcher or Watcher()
-    check(work)
+    check(work.cells)
     make_folder(out)
-    clock, waiting = Clock(), []
-    for cell in work.cells:
-        if (result := cell.result()) is None:
-            waiting.append(cell)
-        else:
-            clock.learn(cell, result["seconds"])
-    work.write(out)
-    watcher.work_started(len(work.cells), len(work.cells) - len(waiting))
-    problems: list[str] = []
-    with _Engines() as engines:
+    with Runner(watcher) as runner:
+        waiting = [cell for cell in work.cells if not runner.knows(cell)]
+        work.write(out)
+        watcher.work_started(len(work.cells), len(work.cells) - len(waiting))
         for at, cell in enumerate(waiting):
-            watcher.cell_started(cell, clock.left(waiting[at:]))
-            problem = ""
-            try:
-                engine = engines.of(cell.config.engine)
-                result = experiment.run(cell.config, cell.folder, resume=True, observer=watcher, engine=engine)
-                clock.learn(cell, result["seconds"])
-                _forget_states(cell.folder)
-            except (UserError, ClientFailure) as error:
-                problem = f"{cell.title}: {error}"
-                problems.append(problem)
-                engines.close()  # a worker may be gone
+            problem = runner.run(cell, waiting[at:])
             work.write(out)
             watcher.cell_finished(cell, problem)
-    return problems
+        return runner.problems
+
+
+class Runner:
+    """Runs one cell after the other, keeps the engine between them, and learns how long they take."""
+
+    def __init__(self, watcher: Watcher) -> None:
+        self.watcher = watcher
+        self.clock = Clock()
+        self.problems: list[str] = []
+        self._engines = _Engines()
+
+    def __enter__(self) -> "Runner":
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._engines.close()
+
+    def knows(self, cell: Cell) -> bool:
+        """Whether the cell is finished; if so, the time it took is learned from."""
+        if (result := cell.result()) is None:
+            return False
+        self.clock.learn(cell, result["seconds"])
+        return True
+
+    def run(self, cell: Cell, waiting: Sequence[Cell]) -> str:
+        """Run an unfinished cell, the first of those that wait; its problem where it fails."""
+        self.watcher.cell_started(cell, self.clock.left(waiting))
+        try:
+            engine = self._engines.of(cell.config.engine)
+            result = experiment.run(cell.config, cell.folder, resume=True, observer=self.watcher, engine=engine)
+        except (UserError, ClientFailure) as error:
+            self._engines.close()  # a worker may be gone
+            self.problems.append(f"{cell.title}: {error}")
+            return self.problems[-1]
+        self.clock.learn(cell, result["seconds"])
+        _forget_states(cell.folder)
+        return ""
 
 
 def _forget_states(folder: Path) -> None:
@@ -230,12 +247,6 @@ class _Engines:
     def __init__(self) -> None:
         self.settings: EngineSettings | None = None
         self.engine: Engine | None = None
-
-    def __enter__(self) -> "_Engines":
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self.close()
 
     def of(self, settings: EngineSettings) -> Engine:
         if self.engine is None or self.settings is None or asdict(self.settings) != asdict(settings):

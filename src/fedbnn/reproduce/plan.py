@@ -9,7 +9,7 @@ import tomllib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self, get_args, get_origin
+from typing import Annotated, Any, Literal, Self, TypeVar, get_args, get_origin
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
@@ -18,6 +18,7 @@ from fedbnn.base.wording import did_you_mean
 from fedbnn.federation.evaluation import DETECTION, SCORES
 from fedbnn.methods import METHODS
 from fedbnn.reproduce.published import TABLE1
+from fedbnn.runs.config import PRESETS, presets
 
 PLAN = "plan.toml"
 SHIPPED = Path(__file__).parent / "scales"
@@ -28,6 +29,9 @@ class Part(BaseModel):
     """A table of the plan."""
 
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True, allow_inf_nan=False)
+
+
+AnyPart = TypeVar("AnyPart", bound=Part)
 
 
 class Change(Part):
@@ -76,7 +80,7 @@ class Table(Study):
     rows: list[str] = Field(min_length=1)
     one_seed: list[str] = []  # of these rows, those that have the first seed of a column only
     columns: list[Column] = Field(min_length=1)
-    scores: list[str] = ["own_class_accuracy"]
+    scores: list[str] = Field(default=["own_class_accuracy"], min_length=1)
     published: bool = False  # whether the paper's Table 1 has these columns
 
 
@@ -84,6 +88,7 @@ class Point(Change):
     """One place on the x axis."""
 
     x: float
+    label: str = ""  # what the axis says there; empty: the number
 
 
 class Line(Change):
@@ -91,6 +96,7 @@ class Line(Change):
 
     row: str
     title: str = ""
+    setting: str = ""  # the field that x is written into, before a point's own overrides
     points: list[Point] = []
     models: list[str] = []  # only clients with these models; empty: all clients
     scored: str = ""  # which of the row's scored models; empty: its headline
@@ -103,13 +109,14 @@ class Line(Change):
 
 
 class Curve(Study):
-    """A score against a setting."""
+    """Scores against a setting: a panel for each column and score, with the same lines."""
 
     kind: Literal["curve"]
-    column: Column
+    columns: list[Column] = Field(min_length=1)
     x: str
     percent: bool = False  # whether x is a share
-    score: str = "own_class_accuracy"
+    even: bool = False  # whether points stand evenly apart, whatever their distance
+    scores: list[str] = Field(default=["own_class_accuracy"], min_length=1)
     lines: list[Line] = Field(min_length=1)
 
 
@@ -150,11 +157,11 @@ class Contents(Part):
 
 @dataclass(frozen=True)
 class Plan:
-    """A validated plan and the configurations beside it."""
+    """A validated plan and the configurations beside it; the presets are known to every plan."""
 
     folder: Path
     contents: Contents
-    data: Mapping[str, Path]
+    data: Mapping[str, Path | None]  # None: the defaults
 
     @property
     def name(self) -> str:
@@ -180,15 +187,9 @@ def find(scale: str) -> Path:
 def load(folder: Path) -> Plan:
     """Read and check a plan: every name in it leads somewhere."""
     path = folder / PLAN
-    try:
-        raw = tomllib.loads(path.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-        raise UserError(f"{path}: cannot be read as TOML: {error}") from None
-    try:
-        contents = Contents.model_validate(raw)
-    except ValidationError as error:
-        raise UserError(f"{path}: {_explain(error)}") from None
-    data = {file.stem: file for file in sorted(folder.glob("*.toml")) if file.name != PLAN}
+    contents = read(path, Contents)
+    own = {file.stem: file for file in sorted(folder.glob("*.toml")) if file.name != PLAN}
+    data = own | {name: PRESETS / f"{name}.toml" for name in presets() if name not in own}
     plan = Plan(folder, contents, data)
     for key, name, kind, known in _names(plan):
         if name not in known:
@@ -196,6 +197,16 @@ def load(folder: Path) -> Plan:
                 f"{path}: {key} = {name!r}: no such {kind}{did_you_mean(name, known)} (there are {', '.join(known)})"
             )
     return plan
+
+
+def read(path: Path, kind: type[AnyPart]) -> AnyPart:
+    """A TOML file of this kind; the first mistake becomes one line that names the key, the value and the rule."""
+    try:
+        return kind.model_validate(tomllib.loads(path.read_text(encoding="utf-8")))
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        raise UserError(f"{path}: cannot be read as TOML: {error}") from None
+    except ValidationError as error:
+        raise UserError(f"{path}: {_explain(error, kind)}") from None
 
 
 def _names(plan: Plan) -> Iterable[tuple[str, str, str, list[str]]]:
@@ -219,14 +230,14 @@ def _names(plan: Plan) -> Iterable[tuple[str, str, str, list[str]]]:
         if isinstance(study, Table):
             yield from ((f"{key}.one_seed", row, "row of this study", study.rows) for row in study.one_seed)
         known = [*SCORES, *DETECTION]
-        scores = study.scores if isinstance(study, Table) else [study.score] if isinstance(study, Curve) else []
+        scores = study.scores if isinstance(study, Table | Curve) else []
         yield from ((f"{key}.scores", score, "score", known) for score in scores)
 
 
 def columns(study: Table | Curve | Reliability | Cost) -> list[Column]:
     """Every federation of a study."""
     match study:
-        case Table():
+        case Table() | Curve():
             return study.columns
         case Reliability():
             return list(study.panels)
@@ -246,7 +257,7 @@ def row_names(study: Table | Curve | Reliability | Cost) -> list[str]:
     return list(dict.fromkeys(names))
 
 
-def _explain(error: ValidationError) -> str:
+def _explain(error: ValidationError, whole: type[Part]) -> str:
     first = error.errors()[0]
     kinds = {"table", "curve", "reliability", "cost"}
     location = first["loc"]
@@ -254,16 +265,15 @@ def _explain(error: ValidationError) -> str:
     shown = [str(part) for at, part in enumerate(location) if not (at == 2 and part in kinds)]
     dotted = ".".join(shown) or "the whole file"
     if first["type"] == "extra_forbidden":
-        known = _keys(location[:-1])
+        known = _keys(whole, location[:-1])
         return f"unknown key {dotted!r}{did_you_mean(str(location[-1]), known)} (known here: {', '.join(known)})"
     if first["type"] == "missing":
         return f"{dotted} is missing"
     return f"{dotted} = {first['input']!r}: {first['msg']}"
 
 
-def _keys(location: tuple[str | int, ...]) -> list[str]:
-    """The keys of the table at this place of a plan."""
-    kind: Any = Contents
+def _keys(kind: Any, location: tuple[str | int, ...]) -> list[str]:
+    """The keys of the table at this place of a file of this kind."""
     for part in location:
         if get_origin(kind) is Annotated:
             kind = get_args(kind)[0]

@@ -10,7 +10,7 @@ from fedbnn.report.charts.reliability import reliability_diagram
 from fedbnn.report.figures import Spread, duration, show, size
 from fedbnn.reproduce import tables
 from fedbnn.reproduce.blocks import Figure, Grid, Line, Number, Section
-from fedbnn.reproduce.charts import Drawn, curve_chart
+from fedbnn.reproduce.charts import Drawn, Panel, curve_chart
 from fedbnn.reproduce.collect import over_models
 from fedbnn.reproduce.scores import KINDS
 
@@ -36,29 +36,37 @@ def _table(study: Json) -> Blocks:
 
 
 def _curve(study: Json) -> Blocks:
-    """The chart, and its numbers."""
-    score = KINDS[study["score"]]
-    drawn: list[Drawn] = []
-    places = sorted({entry["x"] for entry in study["entries"] if entry["x"] is not None})
-    rows: list[Line] = []
-    for at, line in enumerate(study["lines"]):
-        entries = {entry["x"]: entry for entry in study["entries"] if entry["line"] == at}
-        title = line["title"] or study["row_titles"][line["row"]]
-        values = {x: _values(entry, line, study["score"]) for x, entry in entries.items()}
-        drawn.append(Drawn(title, list(values.items())))
-        cells = [x if x in entries else None for x in places]
-        rows.append(
-            Line(
-                title,
-                [Number(tables.cell_text(entries[x], values[x], score)) if x in entries else Number("") for x in cells],
-            )
-        )
-    heads = [f"{x:.0%}" if study["percent"] else f"{x:g}" for x in places]
-    caption = f"{tables.column_title(study['column'])}: {score.title} against {study['x']}"
-    blocks: Blocks = [Grid(score.heading, study["x"], heads, rows)]
-    if any(over for line in drawn for _, over in line.points):
-        blocks.insert(0, Figure(study["study"], caption, curve_chart(study, drawn)))
-    return blocks
+    """The chart, a panel for each federation and score, and the numbers of each."""
+    labels = _labels(study)
+    panels: list[Panel] = []
+    grids: Blocks = []
+    for number, column in enumerate(study["columns"]):
+        where = "" if len(study["columns"]) == 1 else f"{tables.column_title(column)}: "
+        for name in study["scores"]:
+            score, drawn, rows = KINDS[name], [], []
+            for at, line in enumerate(study["lines"]):
+                place = (number, at)
+                entries = {entry["x"]: entry for entry in study["entries"] if (entry["column"], entry["line"]) == place}
+                title = line["title"] or study["row_titles"][line["row"]]
+                values = {x: _values(entry, line, name) for x, entry in entries.items()}
+                drawn.append(Drawn(title, list(values.items())))
+                known = [x if x in entries else None for x in labels]
+                texts = [tables.cell_text(entries[x], values[x], score) if x in entries else "" for x in known]
+                rows.append(Line(title, [Number(text) for text in texts]))
+            panels.append(Panel(f"{where}{score.title}", score, drawn))
+            grids.append(Grid(f"{where}{score.heading}", study["x"], list(labels.values()), rows))
+    if not any(over for panel in panels for line in panel.lines for _, over in line.points):
+        return grids
+    columns = ", ".join(tables.column_title(column) for column in study["columns"])
+    scores = ", ".join(KINDS[name].title for name in study["scores"])
+    caption = f"{columns}: {scores} against {study['x']}"
+    return [Figure(study["study"], caption, curve_chart(study, panels, labels)), *grids]
+
+
+def _labels(study: Json) -> dict[float, str]:
+    """What the axis says at each x, from left to right."""
+    points = {point["x"]: point["label"] for line in study["lines"] for point in line["points"]}
+    return {x: points[x] or (f"{x:.0%}" if study["percent"] else f"{x:g}") for x in sorted(points)}
 
 
 def _values(entry: Json, line: Json, score: str) -> list[float]:

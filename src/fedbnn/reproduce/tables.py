@@ -119,6 +119,8 @@ def seeds_note(study: Json) -> str:
 
 def privacy_note(study: Json) -> str:
     """Which rows are private, and how."""
+    if any("epsilon" in line["setting"] for line in study.get("lines", [])):
+        return "What a run spends on privacy stands on the axis; level lines guarantee nothing."
     spent: dict[str, Json] = {}
     for entry in study["entries"]:
         for run in entry["runs"]:

@@ -133,6 +133,11 @@ def check_method(name: str) -> None:
 
 def load_config(path: Path | None = None, overrides: Sequence[str] = ()) -> Config:
     """The configuration of a TOML file or preset (or the defaults), with `dotted.key=value` overrides applied."""
+    return parse_config(raw_config(path, overrides))
+
+
+def raw_config(path: Path | None = None, overrides: Sequence[str] = ()) -> dict[str, Any]:
+    """What `load_config` parses: only what is said, as nested tables."""
     raw: dict[str, Any] = {}
     if path is not None:
         path = preset(path) or path
@@ -147,7 +152,7 @@ def load_config(path: Path | None = None, overrides: Sequence[str] = ()) -> Conf
             raise UserError(f"{path}: cannot be read as TOML: {error}") from None
     for override in overrides:
         _apply(raw, override)
-    return parse_config(raw)
+    return raw
 
 
 def presets() -> dict[str, str]:
