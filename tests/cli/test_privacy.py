@@ -135,13 +135,13 @@ def test_signal_to_noise_of_sums_is_that_of_records_that_agree(mechanism):
     sizes = Sizes(records=80, classes=4, dimensions=30, clients=9)
     found = forecast(mechanism, 1e-5, sizes, epsilon=2.0, releases=3)
     shape = Shape(30, 4)
-    assert found.numbers == shape.numbers
+    assert found.release.numbers == shape.numbers
     phi = torch.zeros(80, 30)
     phi[:, 3] = 1
     rows = contributions(phi, torch.full((80,), 2), shape.empty(), shape)
-    assert float(rows.norm(dim=1).max()) == pytest.approx(found.sensitivity, rel=1e-6)
+    assert float(rows.norm(dim=1).max()) == pytest.approx(found.release.sensitivity, rel=1e-6)
     signal = float(rows[:, :-1].sum(0).norm())
-    assert found.deviation == pytest.approx(math.sqrt(3) / mu_of(2) * found.sensitivity, rel=1e-6)
+    assert found.deviation == pytest.approx(math.sqrt(3) / mu_of(2) * found.release.sensitivity, rel=1e-6)
     assert found.one_client == pytest.approx(signal / noise_length(shape.numbers, found.deviation), rel=0.05)
     if mechanism == "dp_teacher":
         assert found.all_clients is None

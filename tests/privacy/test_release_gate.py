@@ -286,7 +286,12 @@ def test_every_release_up_to_the_cap_and_none_beyond(folder, spy):
     vars(blind)["fingerprint"] = gate.fingerprint  # by which a client finds its ledger
     for number in range(4):
         assert torch.equal(blind.sums(head(number)), gate.sums(head(number)))
-    for wish in (lambda: blind.sums(head(4)), blind.teacher, lambda: blind.outputs(torch.ones(40, 3) / 3, None, 0)):
+    sure = torch.ones(40, 3) / 3
+    for wish in (
+        lambda: blind.sums(head(4)),
+        lambda: private_head(blind),
+        lambda: perturbed(blind, sure, None, 0),
+    ):
         with pytest.raises(UserError, match=r"refused: epsilon 3\.000 is spent .* the cap is 3 ") as caught:
             wish()
         assert "\n" not in str(caught.value)
