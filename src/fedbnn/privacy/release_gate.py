@@ -22,7 +22,7 @@ from fedbnn.privacy.plan import Plan
 from fedbnn.privacy.settings import PrivacySettings
 from fedbnn.privacy.simplex import onto_simplex, simplex_sensitivity
 from fedbnn.privacy.spending import Budget
-from fedbnn.privacy.sums import UNIT, charged, check_discrete, whole, with_noise
+from fedbnn.privacy.sums import UNIT, charged, check_discrete, grid_sum, with_noise
 
 _ROWS = 1024  # records whose contributions are held at once
 
@@ -93,7 +93,7 @@ class ReleaseGate:
         def total() -> Tensor:
             found = torch.zeros(shape.numbers, dtype=torch.int64)
             for phi, y in zip(self._features.split(_ROWS), self.y.split(_ROWS), strict=True):
-                found += whole(heads.contributions(phi, y, head, shape))
+                found += grid_sum(heads.contributions(phi, y, head, shape))
             return found
 
         return self._release(digest_of("sums", self.public.digest, head), shape.numbers, shape.sensitivity, total)

@@ -34,7 +34,7 @@ MILLIONTH = 1e-6
 _MOST_SD = 2.0**8  # of discrete noise: what the sampler can draw
 
 
-def whole(rows: Tensor) -> Tensor:
+def grid_sum(rows: Tensor) -> Tensor:
     """The sum of the rows, each truncated to the grid: whole numbers, in units."""
     return (rows.double() / UNIT).trunc().to(torch.int64).sum(0)
 
