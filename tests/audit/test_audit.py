@@ -248,7 +248,7 @@ def test_logits_in_place_of_probabilities_are_caught(attacked, monkeypatch):
     def reply(self, client, message, round_number, prediction, taught):
         if not client.privacy.on:
             return honest(self, client, message, round_number, prediction, taught)
-        return Message({"phi": client.release_gate.outputs(prediction().logits, None, round_number)})
+        return Message({"phi": client.gate.outputs(prediction().logits, None, round_number)})
 
     monkeypatch.setattr(Exchange, "reply", reply)
     assert not attacked("output_perturbation", 100).caught  # they are put on the simplex before they leave

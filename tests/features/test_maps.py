@@ -54,10 +54,10 @@ def test_images_are_scattered_and_anything_else_is_a_table(records, scattered):
     assert phi(records[:0]).shape == (0, 11)
 
 
-def test_scales_can_be_chosen():
-    phi = ScatteringMap.fit(images(6), 8, torch.Generator(), scales=2)
-    assert phi.layout.tolist() == [1, 8, 8, 2, 8]
-    assert phi(images(2)).shape == (2, 8)
+def test_scales_follow_from_the_size_of_images():
+    phi = fit_features(images(6, size=16), dimensions=8)
+    assert phi.layout.tolist() == [1, 16, 16, 2, 8]
+    assert phi(images(2, size=16)).shape == (2, 8)
 
 
 def test_images_can_be_treated_as_a_table():

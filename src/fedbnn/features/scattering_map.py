@@ -45,20 +45,11 @@ class ScatteringMap(FeatureMap):
             raise ValueError("'unit' of a feature map must be one number")
 
     @classmethod
-    def fit(
-        cls,
-        alignment: Tensor,
-        dimensions: int,
-        generator: torch.Generator,  # noqa: ARG003 - nothing here is left to chance
-        scales: int | None = None,
-    ) -> "ScatteringMap":
-        """Where the images span fewer directions than asked for, the rest of phi is zero.
-
-        `scales` is the scattering transform's J, by default what `scattering.default_scales` says.
-        """
+    def fit(cls, alignment: Tensor, dimensions: int, generator: torch.Generator) -> "ScatteringMap":  # noqa: ARG003
+        """Without chance. Where the images span fewer directions than asked for, the rest of phi is zero."""
         if alignment.dim() != 4:
             raise ValueError(f"scattering needs images, not records of shape {tuple(alignment.shape[1:])}")
-        scales = scales or wavelets.default_scales(*alignment.shape[2:])
+        scales = wavelets.default_scales(*alignment.shape[2:])
         scattered = wavelets.scattering(alignment, scales, _ORIENTATIONS)
         if not bool(scattered.isfinite().all()):
             raise ValueError("the alignment set's numbers are too large")
