@@ -6,9 +6,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from safetensors.torch import load, save
 
+from fedbnn.features import feature_map, maps, scattering_map
 from fedbnn.features import scattering as wavelets
-from fedbnn.features.maps import FeatureMap, fit_features, unit_rows
-from fedbnn.privacy import features
+from fedbnn.features.feature_map import unit_rows
+from fedbnn.features.maps import KINDS, fit_features
+from fedbnn.features.scattering_map import ScatteringMap
 
 
 def images(count=40, channels=1, size=8, seed=0):
@@ -29,7 +31,6 @@ def lengths(phi):
 
 MAPS = {"scattering": fit_features(images(), dimensions=20), "fourier": fit_features(table(), dimensions=21)}
 INPUTS = {"scattering": images, "fourier": table}
-KINDS = list(MAPS)
 
 
 # Choice and shape
@@ -47,21 +48,21 @@ KINDS = list(MAPS)
 )
 def test_images_are_scattered_and_anything_else_is_a_table(records, scattered):
     phi = fit_features(records, dimensions=11)
-    assert phi.is_scattering is scattered
+    assert isinstance(phi, ScatteringMap) is scattered
     assert phi.dimensions == 11
     assert phi(records).shape == (5, 11)
     assert phi(records[:0]).shape == (0, 11)
 
 
-def test_scales_can_be_chosen():
-    phi = fit_features(images(6), dimensions=8, scales=2)
-    assert phi.layout.tolist() == [1, 8, 8, 2, 8]
-    assert phi(images(2)).shape == (2, 8)
+def test_scales_follow_from_the_size_of_images():
+    phi = fit_features(images(6, size=16), dimensions=8)
+    assert phi.layout.tolist() == [1, 16, 16, 2, 8]
+    assert phi(images(2, size=16)).shape == (2, 8)
 
 
 def test_images_can_be_treated_as_a_table():
     phi = fit_features(images(), "fourier", dimensions=12)
-    assert not phi.is_scattering
+    assert not isinstance(phi, ScatteringMap)
     assert phi(images()).shape == (40, 11)  # pairs and a constant
 
 
@@ -189,7 +190,7 @@ def test_units_of_a_column_do_not_matter():
 def test_components_are_uncorrelated_and_half_whitened():
     x = images(200)
     phi = fit_features(x, dimensions=20)
-    z = phi._coordinates(x).double()
+    z = phi.coordinates(x).double()
     centred = z - z.mean(0)
     covariance = centred.T @ centred / len(z)
     variances = covariance.diagonal()
@@ -208,7 +209,7 @@ def test_components_are_uncorrelated_and_half_whitened():
 def test_both_ways_to_principal_directions_agree_with_a_singular_value_decomposition(count):
     centred = table(count, 60) * torch.linspace(3, 0.1, 60)
     centred -= centred.mean(0)
-    directions, sds = features._principal(centred, 7)
+    directions, sds = scattering_map._principal(centred, 7)
     _, values, vectors = torch.linalg.svd(centred.double(), full_matrices=False)
     torch.testing.assert_close(sds.double(), values[:7] / math.sqrt(count), rtol=1e-4, atol=0)
     cosines = (directions.double() * vectors[:7].T).sum(0)
@@ -275,7 +276,7 @@ def test_the_seed_draws_the_frequencies():
 def test_phi_of_a_record_does_not_depend_on_the_others(kind, monkeypatch):
     x = INPUTS[kind](9)
     together = MAPS[kind](x)
-    monkeypatch.setattr(features, "_IMAGES", 2)
+    monkeypatch.setattr(feature_map, "_BATCH", 2)
     torch.testing.assert_close(MAPS[kind](x), together, rtol=1e-4, atol=1e-6)
     torch.testing.assert_close(MAPS[kind](x[4:5]), together[4:5], rtol=1e-4, atol=1e-6)
 
@@ -291,7 +292,7 @@ def test_applying_a_map_changes_nothing(kind):
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_only_a_part_of_a_large_alignment_set_is_looked_at(kind, monkeypatch):
-    monkeypatch.setattr(features, "_MOST_POINTS", 10)
+    monkeypatch.setattr(maps, "_MOST_POINTS", 10)
     x = INPUTS[kind](50)
     phi = fit_features(x, kind, 31)
     assert same(phi, fit_features(x, kind, 31))
@@ -306,7 +307,7 @@ def test_only_a_part_of_a_large_alignment_set_is_looked_at(kind, monkeypatch):
 def test_there_and_back(kind):
     tensors = load(save(MAPS[kind].tensors()))
     assert all(tensor.dtype == torch.float32 for tensor in tensors.values())
-    back = FeatureMap.from_tensors(tensors)
+    back = KINDS[kind].from_tensors(tensors)
     assert same(back, MAPS[kind])
     assert torch.equal(back(INPUTS[kind](4)), MAPS[kind](INPUTS[kind](4)))
 
@@ -331,13 +332,13 @@ def hostile():
 )
 def test_tensors_that_are_not_a_maps_are_refused(name, tensors):
     with pytest.raises(ValueError, match="feature map"):
-        FeatureMap.from_tensors(tensors)
+        ScatteringMap.from_tensors(tensors)
 
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("factor", [0.0, 1e-30, 1e30, 3e38])
 def test_norms_hold_whatever_numbers_a_map_was_sent_with(kind, factor):
     sent = {name: t if name == "layout" else (t.sign() * factor) for name, t in MAPS[kind].tensors().items()}
-    phi = FeatureMap.from_tensors(sent)(INPUTS[kind](5))
+    phi = KINDS[kind].from_tensors(sent)(INPUTS[kind](5))
     assert phi.isfinite().all()
     assert (lengths(phi) <= 1).all()

@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fedbnn.base.errors import UserError
+from fedbnn.features import public as module
 from fedbnn.features.public import digest_of, public
-from fedbnn.privacy import public as module
 
 TABLE = torch.randn(40, 5, generator=torch.Generator().manual_seed(0))
 IMAGES = torch.rand(12, 1, 8, 8, generator=torch.Generator().manual_seed(0))

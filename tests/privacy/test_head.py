@@ -13,7 +13,7 @@ from torch.nn import functional
 
 from fedbnn.privacy import head as module
 from fedbnn.privacy.head import MOMENTS, TEACHER, Recipe, Shape, contributions, improved
-from fedbnn.privacy.sums import whole
+from fedbnn.privacy.sums import grid_sum
 
 SHAPE = Shape(4, 3)
 RECIPES = (TEACHER, MOMENTS)
@@ -87,7 +87,7 @@ def test_no_record_contributes_more_than_the_sensitivity(data, head):
     assert found.isfinite().all()
     for row in found:
         assert sum(Fraction(v) ** 2 for v in row.tolist()) <= Fraction(SHAPE.sensitivity) ** 2
-        assert within(whole(row.unsqueeze(0)), SHAPE.sensitivity)
+        assert within(grid_sum(row.unsqueeze(0)), SHAPE.sensitivity)
 
 
 @given(records(), heads(tame))
@@ -155,15 +155,15 @@ def test_features_longer_than_one_are_shortened_first():
 def test_neighbours_are_no_further_apart_than_the_sensitivity(data, more, head):
     """One record more, anywhere, in whole-number arithmetic: exact, whatever the other records are."""
     phi, y = data
-    smaller = whole(contributions(phi, y, head, SHAPE))
-    larger = whole(contributions(torch.cat([phi, more[0]]), torch.cat([y, more[1]]), head, SHAPE))
+    smaller = grid_sum(contributions(phi, y, head, SHAPE))
+    larger = grid_sum(contributions(torch.cat([phi, more[0]]), torch.cat([y, more[1]]), head, SHAPE))
     assert within(larger - smaller, SHAPE.sensitivity)
 
 
 def test_the_sensitivity_is_reached():
     """A smaller Delta would not do: at W = 0 a record of length one moves the sum by all of it, but for rounding."""
     phi, y, shape = random_problem()
-    moved = whole(contributions(phi[:1], y[:1], shape.empty(), shape)).double().norm() * 2.0**-32
+    moved = grid_sum(contributions(phi[:1], y[:1], shape.empty(), shape)).double().norm() * 2.0**-32
     assert shape.sensitivity * (1 - 2e-9) < moved <= shape.sensitivity
 
 

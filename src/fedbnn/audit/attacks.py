@@ -14,7 +14,7 @@ the client must refuse, or repeat what it said before.
                         around, so that every output changes from a to b.
 
 The first two do not depend on the personal model. So the client has few records, a tiny model and hardly any training:
-the same gates, ledgers and noise, in milliseconds.
+the same release gates, ledgers and noise, in milliseconds.
 """
 
 import math
@@ -119,14 +119,14 @@ def _with_canary(client: Client, factor: float = 1.0) -> Client:
 
 
 def _public_part(client: Client) -> tuple[Public, Shape]:
-    found = public(client.alignment, client.privacy.features, client.privacy.dimensions)
-    return found, Shape(found.map.dimensions, client.classes)
+    features = public(client.alignment, client.privacy.features, client.privacy.dimensions)
+    return features, Shape(features.map.dimensions, client.classes)
 
 
 def _attack_on_sums(method: Exchange[Any], client: Client) -> Attack:
     present, planned = _with_canary(client), client.privacy.planned(client.rounds)
-    found, shape = _public_part(client)
-    phi, y = found.map(present.train.x[-1:]), present.train.y[-1:]
+    features, shape = _public_part(client)
+    phi, y = features.map(present.train.x[-1:]), present.train.y[-1:]
     heads = []
     for turn in range(planned + 1):
         wrong = (int(y) + 1 + turn % (shape.classes - 1)) % shape.classes
@@ -161,17 +161,17 @@ def _canary_in_logits(client: Client) -> Tensor:
     With phi_A the features of the m points, V and g the eigenvectors and -values of G = phi_A^T phi_A / m, a sum S
     becomes the head W = V f V^T S and this the logits phi_A W, so phi^T S = phi^T V (m g f)^-1 V^T phi_A^T (phi_A W).
     """
-    found, shape = _public_part(client)
+    features, shape = _public_part(client)
     sd = client.privacy.plan(client.rounds, client.multiplicity).noise_multiplier * shape.sensitivity
-    values, vectors = found.moments
+    values, vectors = features.moments
     total = torch.zeros(shape.numbers, dtype=torch.float64)
     total[-1] = shape.count_weight * len(client.train)  # f depends on it; the true one has noise
     total[:-1].view(shape.features, shape.classes)[:, 0] = vectors.sum(1)  # all directions at once: f is what is left
-    filtered = vectors.T @ improved(shape.empty(), total, sd, found.moments, shape, TEACHER)[:, 0].double()
+    filtered = vectors.T @ improved(shape.empty(), total, sd, features.moments, shape, TEACHER)[:, 0].double()
     kept = values > _FAINT * values.max()
-    phi = found.map(client.train.x[-1:])[0].double()
-    undone = (phi @ vectors)[kept] / (len(found.phi) * values * filtered)[kept]
-    return undone @ vectors[:, kept].T @ found.phi.double().T
+    phi = features.map(client.train.x[-1:])[0].double()
+    undone = (phi @ vectors)[kept] / (len(features.phi) * values * filtered)[kept]
+    return undone @ vectors[:, kept].T @ features.phi.double().T
 
 
 class BySize(nn.Module):

@@ -21,7 +21,7 @@ Floats = NDArray[np.float64]
 
 LEAST_TRIALS = 4
 _THRESHOLDS = (0.25, 0.5, 0.75)  # on the way from the median of one world to that of the other
-_RIDGE = 1e-6  # of the mean variance: what has no variance at all is found, and does not divide by zero
+_RIDGE = 1e-6  # of the mean variance: what has no variance at all counts, and does not divide by zero
 
 
 def upper_limit(events: int, trials: int, level: float) -> float:

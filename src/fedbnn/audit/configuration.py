@@ -3,7 +3,7 @@
 In each trial a client with a new ledger plays all rounds twice, with and without one record, and an adversary tries to
 tell which was which from the messages alone (`attacks`). How often it succeeds bounds the true mu from below
 (`privacy.audit`). Above the claimed mu, something is wrong with the noise, the clipping or the accounting. Below it,
-this attack has found nothing; that is evidence, and not a proof. If several clients hold a record, one client's part of
+this attack proves nothing; that is evidence, and not a proof. If several clients hold a record, one client's part of
 the claim is looked at.
 """
 

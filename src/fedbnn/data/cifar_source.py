@@ -33,32 +33,22 @@ class Layout:
     label_bytes: int
 
 
+def _batches(ending: str) -> dict[Half, tuple[str, ...]]:
+    return {"train": tuple(f"data_batch_{i}{ending}" for i in range(1, 6)), "test": (f"test_batch{ending}",)}
+
+
+def _single(ending: str) -> dict[Half, tuple[str, ...]]:
+    return {"train": (f"train{ending}",), "test": (f"test{ending}",)}
+
+
 LAYOUTS: dict[str, tuple[Layout, ...]] = {
     "cifar10": (
-        Layout(
-            "cifar-10-batches-bin",
-            "cifar-10-binary.tar.gz",
-            {"train": tuple(f"data_batch_{i}.bin" for i in range(1, 6)), "test": ("test_batch.bin",)},
-            "batches.meta.txt",
-            1,
-        ),
-        Layout(
-            "cifar-10-batches-py",
-            "cifar-10-python.tar.gz",
-            {"train": tuple(f"data_batch_{i}" for i in range(1, 6)), "test": ("test_batch",)},
-            "batches.meta",
-            0,
-        ),
+        Layout("cifar-10-batches-bin", "cifar-10-binary.tar.gz", _batches(".bin"), "batches.meta.txt", 1),
+        Layout("cifar-10-batches-py", "cifar-10-python.tar.gz", _batches(""), "batches.meta", 0),
     ),
     "cifar100": (
-        Layout(
-            "cifar-100-binary",
-            "cifar-100-binary.tar.gz",
-            {"train": ("train.bin",), "test": ("test.bin",)},
-            "fine_label_names.txt",
-            2,
-        ),
-        Layout("cifar-100-python", "cifar-100-python.tar.gz", {"train": ("train",), "test": ("test",)}, "meta", 0),
+        Layout("cifar-100-binary", "cifar-100-binary.tar.gz", _single(".bin"), "fine_label_names.txt", 2),
+        Layout("cifar-100-python", "cifar-100-python.tar.gz", _single(""), "meta", 0),
     ),
 }
 
@@ -66,34 +56,34 @@ LAYOUTS: dict[str, tuple[Layout, ...]] = {
 def cifar_files(name: str, folder: Path, origin: str) -> "list[CifarFiles]":
     """The batches of this data set in a folder: unpacked ones, which are quicker to read, go first."""
     layouts = LAYOUTS[name]
-    found = [CifarFiles(folder / one.folder, one, origin) for one in layouts if (folder / one.folder).is_dir()]
-    found += [CifarFiles(folder / one.archive, one, origin) for one in layouts if (folder / one.archive).is_file()]
-    return found
+    unpacked = [CifarFiles(folder / one.folder, one, origin) for one in layouts if (folder / one.folder).is_dir()]
+    packed = [CifarFiles(folder / one.archive, one, origin) for one in layouts if (folder / one.archive).is_file()]
+    return unpacked + packed
 
 
 class CifarFiles(Stored):
     """Batches of one layout. An archive is taken to be whole until it is read."""
 
-    def __init__(self, place: Path, layout: Layout, origin: str) -> None:
-        self.origin, self.place, self.layout = origin, place, layout
-        self.packed = place.is_file()
+    def __init__(self, path: Path, layout: Layout, origin: str) -> None:
+        self.origin, self.path, self.layout = origin, path, layout
+        self.packed = path.is_file()
         self.halves = tuple(
             half
             for half, members in layout.members.items()
-            if self.packed or all((place / member).is_file() for member in members)
+            if self.packed or all((path / member).is_file() for member in members)
         )
 
     def read(self, *halves: Half) -> dict[Half, tuple[Array, Array]]:
         contents = self._contents([member for half in halves for member in self.layout.members[half]])
-        found: dict[Half, tuple[Array, Array]] = {}
+        arrays: dict[Half, tuple[Array, Array]] = {}
         for half in halves:
             batches = [self._batch(member, contents.pop(member)) for member in self.layout.members[half]]
-            found[half] = (np.concatenate([x for x, _ in batches]), np.concatenate([y for _, y in batches]))
-        return found
+            arrays[half] = (np.concatenate([x for x, _ in batches]), np.concatenate([y for _, y in batches]))
+        return arrays
 
     def names(self) -> tuple[str, ...]:
         member = self.layout.names
-        if not self.packed and not (self.place / member).is_file():
+        if not self.packed and not (self.path / member).is_file():
             return ()
         content = self._contents([member])[member]
         if self.layout.label_bytes:
@@ -129,23 +119,23 @@ class CifarFiles(Stored):
         """The bytes of these files, in one pass over the archive."""
         if not self.packed:
             try:
-                return {member: (self.place / member).read_bytes() for member in members}
+                return {member: (self.path / member).read_bytes() for member in members}
             except OSError as error:
                 raise UserError(f"{self.origin}: {error.filename} cannot be read: {error.strerror}") from None
         wanted = {f"{self.layout.folder}/{member}": member for member in members}
-        found: dict[str, bytes] = {}
+        contents: dict[str, bytes] = {}
         try:
-            with tarfile.open(self.place, "r:gz") as archive:
+            with tarfile.open(self.path, "r:gz") as archive:
                 for entry in archive:
                     member = wanted.get(entry.name.removeprefix("./"))
                     stream = archive.extractfile(entry) if member is not None and entry.isreg() else None
                     if member is not None and stream is not None:
-                        found[member] = stream.read()
-                    if len(found) == len(wanted):
-                        return found
+                        contents[member] = stream.read()
+                    if len(contents) == len(wanted):
+                        return contents
         except (OSError, EOFError, tarfile.TarError, zlib.error) as error:
-            raise UserError(f"{self.origin}: {self.place} cannot be read: {error}") from None
-        raise self._error(next(name for name in members if name not in found), "is not in the archive")
+            raise UserError(f"{self.origin}: {self.path} cannot be read: {error}") from None
+        raise self._error(next(name for name in members if name not in contents), "is not in the archive")
 
     def _error(self, member: str, text: str) -> UserError:
-        return UserError(f"{self.origin}: {self.place}, {member}: {text}")
+        return UserError(f"{self.origin}: {self.path}, {member}: {text}")

@@ -12,10 +12,9 @@ import numpy as np
 from fedbnn.base.errors import UserError
 from fedbnn.base.wording import did_you_mean, listing
 from fedbnn.data.dataset import Dataset, Floats, Labels
-from fedbnn.data.holdout import stratified_holdout
+from fedbnn.data.holdout import fixed_split
 
 LARGEST = float(np.finfo(np.float32).max)
-SPLIT_SEED = 0
 
 Row = tuple[int, list[str]]
 
@@ -62,11 +61,9 @@ def load_csv(path: str, target: str, client_column: str, test_fraction: float) -
 
 
 def split(strata: Labels, test_fraction: float) -> tuple[Labels, Labels]:
-    """Rows to train on and rows held out, the same share of every stratum, the same ones every time."""
+    """Rows to train on and this share of the rows held out, by `fixed_split`."""
     strata = np.unique(strata, return_inverse=True)[1].astype(np.int64)
-    count = max(1, round(test_fraction * len(strata)))
-    test = stratified_holdout(strata, count, np.random.default_rng(SPLIT_SEED))
-    return np.setdiff1d(np.arange(len(strata)), test), test
+    return fixed_split(strata, max(1, round(test_fraction * len(strata))))
 
 
 @dataclass(frozen=True)

@@ -39,6 +39,12 @@ def records_fingerprint(x: Floats, y: Labels) -> str:
     return hashlib.sha256(kind + b"".join(each)).hexdigest()
 
 
+def check_finite(what: str, x: Floats) -> None:
+    bad = np.flatnonzero(~np.isfinite(x).reshape(len(x), -1).all(axis=1))
+    if bad.size:
+        raise UserError(f"{what} holds NaN or infinity in {bad.size} record(s), the first at index {bad[0]}")
+
+
 def check_records(origin: str, split: str, x: Floats, y: Labels, classes: int) -> None:
     """Refuse records that cannot be learned from or scored; `origin` names the data set they are a part of."""
 
@@ -55,9 +61,7 @@ def check_records(origin: str, split: str, x: Floats, y: Labels, classes: int) -
         raise error(f"x_{split} has no records")
     if x[0].size == 0:
         raise error(f"a record of x_{split} has shape {x.shape[1:]}: it holds no value")
-    bad = np.flatnonzero(~np.isfinite(x).reshape(len(x), -1).all(axis=1))
-    if bad.size:
-        raise error(f"x_{split} holds NaN or infinity in {bad.size} record(s), the first at index {bad[0]}")
+    check_finite(f"{origin}: x_{split}", x)
     outside = np.flatnonzero((y < 0) | (y >= classes))
     if outside.size:
         raise error(

@@ -5,12 +5,11 @@ from pathlib import Path
 
 import numpy as np
 
-from fedbnn.data.holdout import stratified_holdout
+from fedbnn.data.holdout import fixed_split
 from fedbnn.data.stored import Array, Half, Stored
 
 TEST = 450
-SPLIT_SEED = 0
-_FOUND = find_spec("sklearn")  # looks for it without loading it
+_SKLEARN = find_spec("sklearn")  # looks for it without loading it
 
 
 class Digits(Stored):
@@ -18,13 +17,12 @@ class Digits(Stored):
 
     origin = "data set 'digits'"
     halves = ("train", "test")
-    place = Path((_FOUND.origin if _FOUND else None) or "sklearn").parent
+    path = Path((_SKLEARN.origin if _SKLEARN else None) or "sklearn").parent
 
     def read(self, *halves: Half) -> dict[Half, tuple[Array, Array]]:
         from sklearn.datasets import load_digits  # noqa: PLC0415 - a second, which only who reads digits shall wait
 
         images, y = load_digits(return_X_y=True)
         x = (images / 16).astype(np.float32).reshape(-1, 1, 8, 8)
-        test = stratified_holdout(y, TEST, np.random.default_rng(SPLIT_SEED))
-        rows = {"train": np.setdiff1d(np.arange(len(y)), test), "test": test}
+        rows = dict(zip(("train", "test"), fixed_split(y, TEST), strict=True))
         return {half: (x[rows[half]], y[rows[half]]) for half in halves}

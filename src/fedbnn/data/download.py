@@ -37,93 +37,48 @@ class Remote:
         return self.url.rpartition("/")[2]
 
 
-_MNIST = "https://storage.googleapis.com/cvdf-datasets/mnist"
-_FASHION = "http://fashion-mnist.s3-website.eu-central-1.amazonaws.com"
-_CIFAR = "https://www.cs.toronto.edu/~kriz"
-_HEART = "https://archive.ics.uci.edu/ml/machine-learning-databases/heart-disease"
+_FOLDERS = {
+    "mnist": "https://storage.googleapis.com/cvdf-datasets/mnist",
+    "fashion_mnist": "http://fashion-mnist.s3-website.eu-central-1.amazonaws.com",
+    "cifar10": "https://www.cs.toronto.edu/~kriz",
+    "cifar100": "https://www.cs.toronto.edu/~kriz",
+    "heart": "https://archive.ics.uci.edu/ml/machine-learning-databases/heart-disease",
+}
 
 # Sizes and checksums of the pictures are those of TensorFlow Datasets, which fetches the same files.
-REMOTES: dict[str, tuple[Remote, ...]] = {
-    "mnist": (
-        Remote(
-            f"{_MNIST}/train-images-idx3-ubyte.gz",
-            9912422,
-            "440fcabf73cc546fa21475e81ea370265605f56be210a4024d2ca8f203523609",
-        ),
-        Remote(
-            f"{_MNIST}/train-labels-idx1-ubyte.gz",
-            28881,
-            "3552534a0a558bbed6aed32b30c495cca23d567ec52cac8be1a0730e8010255c",
-        ),
-        Remote(
-            f"{_MNIST}/t10k-images-idx3-ubyte.gz",
-            1648877,
-            "8d422c7b0a1c1c79245a5bcf07fe86e33eeafee792b84584aec276f5a2dbc4e6",
-        ),
-        Remote(
-            f"{_MNIST}/t10k-labels-idx1-ubyte.gz",
-            4542,
-            "f7ae60f92e00ec6debd23a6088c31dbd2371eca3ffa0defaefb259924204aec6",
-        ),
-    ),
-    "fashion_mnist": (
-        Remote(
-            f"{_FASHION}/train-images-idx3-ubyte.gz",
+_FILES = {
+    "mnist": {
+        "train-images-idx3-ubyte.gz": (9912422, "440fcabf73cc546fa21475e81ea370265605f56be210a4024d2ca8f203523609"),
+        "train-labels-idx1-ubyte.gz": (28881, "3552534a0a558bbed6aed32b30c495cca23d567ec52cac8be1a0730e8010255c"),
+        "t10k-images-idx3-ubyte.gz": (1648877, "8d422c7b0a1c1c79245a5bcf07fe86e33eeafee792b84584aec276f5a2dbc4e6"),
+        "t10k-labels-idx1-ubyte.gz": (4542, "f7ae60f92e00ec6debd23a6088c31dbd2371eca3ffa0defaefb259924204aec6"),
+    },
+    "fashion_mnist": {
+        "train-images-idx3-ubyte.gz": (
             26421880,
             "3aede38d61863908ad78613f6a32ed271626dd12800ba2636569512369268a84",
         ),
-        Remote(
-            f"{_FASHION}/train-labels-idx1-ubyte.gz",
-            29515,
-            "a04f17134ac03560a47e3764e11b92fc97de4d1bfaf8ba1a3aa29af54cc90845",
-        ),
-        Remote(
-            f"{_FASHION}/t10k-images-idx3-ubyte.gz",
-            4422102,
-            "346e55b948d973a97e58d2351dde16a484bd415d4595297633bb08f03db6a073",
-        ),
-        Remote(
-            f"{_FASHION}/t10k-labels-idx1-ubyte.gz",
-            5148,
-            "67da17c76eaffca5446c3361aaab5c3cd6d1c2608764d35dfb1850b086bf8dd5",
-        ),
-    ),
-    "cifar10": (
-        Remote(
-            f"{_CIFAR}/cifar-10-binary.tar.gz",
-            170052171,
-            "c4a38c50a1bc5f3a1c5537f2155ab9d68f9f25eb1ed8d9ddda3db29a59bca1dd",
-        ),
-    ),
-    "cifar100": (
-        Remote(
-            f"{_CIFAR}/cifar-100-binary.tar.gz",
-            168513733,
-            "58a81ae192c23a4be8b1804d68e518ed807d710a4eb253b1f2a199162a40d8ec",
-        ),
-    ),
-    "heart": (
-        Remote(
-            f"{_HEART}/processed.cleveland.data",
-            18461,
-            "a74b7efa387bc9d108d7d0115d831fe9b414b29ae7124f331b622b4efa0427c8",
-        ),
-        Remote(
-            f"{_HEART}/processed.hungarian.data",
-            10263,
-            "d1ad108f785768cd3d7e82dc522e6f5a61eea93cccfb3a46ee8076f73fc3d796",
-        ),
-        Remote(
-            f"{_HEART}/processed.switzerland.data",
-            4109,
-            "834a405ccf5b66ab4056bb77794adc8df0b7125186454c0a1d002d33c6c3b314",
-        ),
-        Remote(
-            f"{_HEART}/processed.va.data",
-            6737,
-            "e7c93d8d0d2acdadfa4c5e8de768e2191e7f618b952e29623f1f0d5949ff6b8f",
-        ),
-    ),
+        "train-labels-idx1-ubyte.gz": (29515, "a04f17134ac03560a47e3764e11b92fc97de4d1bfaf8ba1a3aa29af54cc90845"),
+        "t10k-images-idx3-ubyte.gz": (4422102, "346e55b948d973a97e58d2351dde16a484bd415d4595297633bb08f03db6a073"),
+        "t10k-labels-idx1-ubyte.gz": (5148, "67da17c76eaffca5446c3361aaab5c3cd6d1c2608764d35dfb1850b086bf8dd5"),
+    },
+    "cifar10": {
+        "cifar-10-binary.tar.gz": (170052171, "c4a38c50a1bc5f3a1c5537f2155ab9d68f9f25eb1ed8d9ddda3db29a59bca1dd"),
+    },
+    "cifar100": {
+        "cifar-100-binary.tar.gz": (168513733, "58a81ae192c23a4be8b1804d68e518ed807d710a4eb253b1f2a199162a40d8ec"),
+    },
+    "heart": {
+        "processed.cleveland.data": (18461, "a74b7efa387bc9d108d7d0115d831fe9b414b29ae7124f331b622b4efa0427c8"),
+        "processed.hungarian.data": (10263, "d1ad108f785768cd3d7e82dc522e6f5a61eea93cccfb3a46ee8076f73fc3d796"),
+        "processed.switzerland.data": (4109, "834a405ccf5b66ab4056bb77794adc8df0b7125186454c0a1d002d33c6c3b314"),
+        "processed.va.data": (6737, "e7c93d8d0d2acdadfa4c5e8de768e2191e7f618b952e29623f1f0d5949ff6b8f"),
+    },
+}
+
+REMOTES: dict[str, tuple[Remote, ...]] = {
+    name: tuple(Remote(f"{_FOLDERS[name]}/{file}", size, sha256) for file, (size, sha256) in files.items())
+    for name, files in _FILES.items()
 }
 
 

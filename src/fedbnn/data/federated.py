@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedbnn.base.errors import UserError
-from fedbnn.data import partition as ways
+from fedbnn.data import partition as partitions
 from fedbnn.data.dataset import Dataset, Floats, Labels, Names, fingerprint_of, records_fingerprint
 from fedbnn.data.normalisation import fit_normalisation
 from fedbnn.data.other_inputs import alignment_inputs
@@ -63,7 +63,12 @@ class FederatedData:
 
     @property
     def alignment_points(self) -> int:
-        return len(self.alignment_indices if self.other_alignment is None else self.other_alignment)
+        return len(self.loaded_alignment)
+
+    @property
+    def loaded_alignment(self) -> Floats:
+        """The alignment set as it was loaded."""
+        return self.dataset.x_train[self.alignment_indices] if self.other_alignment is None else self.other_alignment
 
     def client_arrays(self, i: int) -> tuple[Floats, Labels]:
         """Client i's training records."""
@@ -72,9 +77,7 @@ class FederatedData:
 
     def alignment(self) -> Floats:
         """The public inputs on which clients compare their outputs."""
-        if self.other_alignment is not None:
-            return self.seen(self.other_alignment)
-        return self.seen(self.dataset.x_train[self.alignment_indices])
+        return self.seen(self.loaded_alignment)
 
     def evaluation(self, split: Split) -> tuple[Floats, Labels, Names | None]:
         """The records to score, their labels and their natural clients where the data has any."""
@@ -176,9 +179,9 @@ def federate(dataset: Dataset, data: DataSettings, partition: PartitionSettings,
         parts, names = _deal(dataset, pool, partition, rng)
         reserved = np.concatenate(parts)
         # What clients with little data leave stays unused: nobody else's records depend on how many there are.
-        for client in ways.small_clients(partition.clients, partition.small_share):
+        for client in partitions.small_clients(partition.clients, partition.small_share):
             few = partition.small_records_per_class
-            parts[client] = ways.few_of_each_class(dataset.y_train, parts[client], few)
+            parts[client] = partitions.few_of_each_class(dataset.y_train, parts[client], few)
     elif partition.kind == "natural":
         reserved = pool[np.unique(_groups(dataset)[pool], return_index=True)[1]]
     else:
@@ -232,19 +235,19 @@ def _deal(
     if settings.records_per_client and settings.kind in ("iid", "dirichlet", "quantity"):
         rows = rows[: settings.clients * settings.records_per_client]
     clients, labels = settings.clients, dataset.y_train[rows]
-    names = tuple(ways.client_name(i, clients) for i in range(clients))
+    names = tuple(partitions.client_name(i, clients) for i in range(clients))
     match settings.kind:
         case "classes":
-            holds = ways.deal_classes(clients, settings.classes_per_client, dataset.classes, rng)
-            parts = ways.by_classes(labels, holds, settings.records_per_class, dataset.class_names, rng)
+            holds = partitions.deal_classes(clients, settings.classes_per_client, dataset.classes, rng)
+            parts = partitions.by_classes(labels, holds, settings.records_per_class, dataset.class_names, rng)
         case "iid":
-            parts = ways.iid(len(rows), clients, rng)
+            parts = partitions.iid(len(rows), clients, rng)
         case "dirichlet":
-            parts = ways.dirichlet(labels, clients, settings.alpha, rng)
+            parts = partitions.dirichlet(labels, clients, settings.alpha, rng)
         case "quantity":
-            parts = ways.quantity(len(rows), clients, settings.alpha, rng)
+            parts = partitions.quantity(len(rows), clients, settings.alpha, rng)
         case "natural":
-            parts, names = ways.natural(_groups(dataset)[rows])
+            parts, names = partitions.natural(_groups(dataset)[rows])
     return [rows[part] for part in parts], names
 
 

@@ -2,7 +2,7 @@
 
 Missing values ('?') are handled as in FLamby (Ogier du Terrail et al. 2022): the columns slope, ca and thal, which
 three hospitals hardly recorded, are dropped, then every record that still lacks a value. The label is whether any
-disease was found (num > 0). Chest pain (cp) and the electrocardiogram (restecg) are categories: they become one
+disease is there (num > 0). Chest pain (cp) and the electrocardiogram (restecg) are categories: they become one
 indicator for each value but the first.
 """
 
@@ -13,7 +13,7 @@ import numpy as np
 
 from fedbnn.base.errors import UserError
 from fedbnn.data.dataset import Names
-from fedbnn.data.holdout import stratified_holdout
+from fedbnn.data.holdout import fixed_split
 from fedbnn.data.stored import Array, Half, Stored
 
 HOSPITALS = {
@@ -30,7 +30,6 @@ DROPPED = ("slope", "ca", "thal")
 CATEGORIES = {"cp": (1, 2, 3, 4), "restecg": (0, 1, 2)}
 KEPT = tuple(name for name in COLUMNS if name not in DROPPED)
 TEST_SHARE = 0.34
-SPLIT_SEED = 0
 
 Record = dict[str, float]
 
@@ -43,38 +42,30 @@ class HeartFiles(Stored):
     """
 
     def __init__(self, folder: Path, origin: str) -> None:
-        self.origin, self.place = origin, folder
+        self.origin, self.path = origin, folder
         self.halves = ("train", "test") if all((folder / file).is_file() for file in HOSPITALS.values()) else ()
 
     def read(self, *halves: Half) -> dict[Half, tuple[Array, Array]]:
-        x, y, _, test = self._everything()
-        rows = {"train": ~test, "test": test}
-        return {half: (x[rows[half]], y[rows[half]]) for half in halves}
+        return {half: self._half(half)[:2] for half in halves}
 
     def names(self) -> tuple[str, ...]:
         return ("no disease", "disease")
 
     def group(self, half: Half) -> Names:
-        _, _, hospital, test = self._everything()
-        return hospital[test if half == "test" else ~test]
+        return self._half(half)[2]
 
-    def _everything(self) -> tuple[Array, Array, Names, Array]:
-        """Inputs, labels and hospitals of all records, and which are for testing."""
-        by_hospital = {hospital: self._records(self.place / file) for hospital, file in HOSPITALS.items()}
-        tests = []
-        for records in by_hospital.values():
-            sick = np.array([record["num"] > 0 for record in records], dtype=np.int64)
-            held_out = np.zeros(len(records), dtype=np.bool_)
-            count = math.ceil(TEST_SHARE * len(records))
-            held_out[stratified_holdout(sick, count, np.random.default_rng(SPLIT_SEED))] = True
-            tests.append(held_out)
-        everybody = [record for records in by_hospital.values() for record in records]
-        return (
-            np.array([_features(record) for record in everybody], dtype=np.float32),
-            np.array([record["num"] > 0 for record in everybody], dtype=np.int64),
-            np.array([name for name, records in by_hospital.items() for _ in records]),
-            np.concatenate(tests),
-        )
+    def _half(self, half: Half) -> tuple[Array, Array, Names]:
+        """Inputs, labels and hospitals of one half."""
+        parts = []
+        for hospital, file in HOSPITALS.items():
+            records = self._records(self.path / file)
+            x = np.array([_features(record) for record in records], dtype=np.float32)
+            y = np.array([record["num"] > 0 for record in records], dtype=np.int64)
+            train, test = fixed_split(y, math.ceil(TEST_SHARE * len(y)))
+            rows = train if half == "train" else test
+            parts.append((x[rows], y[rows], np.full(len(rows), hospital)))
+        x, y, hospitals = (np.concatenate(column) for column in zip(*parts, strict=True))
+        return x, y, hospitals
 
     def _records(self, path: Path) -> list[Record]:
         """The complete records of one hospital."""

@@ -3,6 +3,8 @@
 import numpy as np
 from numpy.typing import NDArray
 
+SPLIT_SEED = 0  # of no run: all runs are scored on the same records
+
 
 def stratified_holdout(strata: NDArray[np.int64], count: int, rng: np.random.Generator) -> NDArray[np.int64]:
     """Sorted indices of `count` records, n_s * count / n of each stratum s, rounded by largest remainder.
@@ -22,3 +24,9 @@ def stratified_holdout(strata: NDArray[np.int64], count: int, rng: np.random.Gen
     starts = np.cumsum(sizes) - sizes
     rank = np.arange(len(strata)) - starts[strata[grouped]]
     return np.sort(grouped[rank < take[strata[grouped]]])
+
+
+def fixed_split(strata: NDArray[np.int64], test: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Rows to train on and `test` rows held out, the same share of every stratum, the same ones every time."""
+    held_out = stratified_holdout(strata, test, np.random.default_rng(SPLIT_SEED))
+    return np.setdiff1d(np.arange(len(strata)), held_out), held_out

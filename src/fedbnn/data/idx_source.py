@@ -26,7 +26,7 @@ class IdxFiles(Stored):
     """The idx files in a folder: of each half both its images and its labels, or neither counts."""
 
     def __init__(self, folder: Path, origin: str) -> None:
-        self.origin, self.place = origin, folder
+        self.origin, self.path = origin, folder
         self.halves = tuple(half for half, names in FILES.items() if all(self._file(name) for name in names))
 
     def read(self, *halves: Half) -> dict[Half, tuple[Array, Array]]:
@@ -34,13 +34,13 @@ class IdxFiles(Stored):
 
     def _file(self, name: str) -> Path | None:
         """The plain file, which is quicker to read, goes first."""
-        both = (self.place / name, self.place / f"{name}.gz")
+        both = (self.path / name, self.path / f"{name}.gz")
         return next((path for path in both if path.is_file()), None)
 
     def _array(self, name: str, dimensions: int) -> Array:
         path = self._file(name)
         if path is None:
-            raise UserError(f"{self.origin}: {self.place} has no {name} or {name}.gz")
+            raise UserError(f"{self.origin}: {self.path} has no {name} or {name}.gz")
         try:
             content = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
         except (OSError, EOFError, zlib.error) as error:

@@ -51,7 +51,7 @@ def cache() -> Path:
 
 
 def find(name: str) -> Stored | None:
-    """The first whole data set of this name, or else the first of which there is a test half alone."""
+    """The first complete data set of this name, or else the first of which there is a test half alone."""
     return best(_all(name))
 
 
@@ -77,8 +77,8 @@ def _idx(name: str, folder: Path, origin: str) -> Stored | None:
     Both data sets use the same names of files, so that only one can have the folder.
     """
     theirs = {"mnist": "MNIST", "fashion_mnist": "FashionMNIST"}[name]
-    places = [folder / name, folder / name / "raw", folder / theirs / "raw", *([folder] if name == "mnist" else [])]
-    return best(IdxFiles(place, origin) for place in places)
+    paths = [folder / name, folder / name / "raw", folder / theirs / "raw", *([folder] if name == "mnist" else [])]
+    return best(IdxFiles(path, origin) for path in paths)
 
 
 def _cifar(name: str, folder: Path, origin: str) -> Stored | None:

@@ -32,7 +32,7 @@ class NpzFile(Stored):
 
     def __init__(self, path: str | Path, origin: str) -> None:
         self.origin = origin
-        self.place = Path(path).expanduser()
+        self.path = Path(path).expanduser()
         with self._open() as archive:
             self.files = tuple(archive.files)
         self.halves = tuple(half for half, keys in ARRAYS.items() if all(key in self.files for key in keys))
@@ -41,9 +41,7 @@ class NpzFile(Stored):
         wanted = [key for half in halves for key in ARRAYS[half]]
         if missing := [key for key in wanted if key not in self.files]:
             raise UserError(f"{self.origin} has no array {listing(missing)}; it has: {listing(self.files)}")
-        with self._open() as archive:
-            found = {key: self._member(archive, key) for key in wanted}
-        return {half: (found[ARRAYS[half][0]], found[ARRAYS[half][1]]) for half in halves}
+        return {half: (self.array(ARRAYS[half][0]), self.array(ARRAYS[half][1])) for half in halves}
 
     def names(self) -> tuple[str, ...]:
         names = self._optional(NAMES)
@@ -70,7 +68,7 @@ class NpzFile(Stored):
     @contextmanager
     def _open(self) -> Iterator["np.lib.npyio.NpzFile"]:
         try:
-            stream = self.place.open("rb")
+            stream = self.path.open("rb")
         except FileNotFoundError:
             raise UserError(f"{self.origin}: there is no such file") from None
         except OSError as error:

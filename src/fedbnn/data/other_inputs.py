@@ -9,7 +9,7 @@ import numpy as np
 
 from fedbnn.base.errors import UserError
 from fedbnn.base.wording import did_you_mean
-from fedbnn.data.dataset import Floats
+from fedbnn.data.dataset import Floats, check_finite
 from fedbnn.data.known import KNOWN
 from fedbnn.data.npz_source import NpzFile
 from fedbnn.data.sources import DataSettings, obtain
@@ -70,6 +70,6 @@ def _checked(field: str, source: str, origin: str, x: Array, shape: tuple[int, .
             f"{field} = {source!r}: an input has shape {inputs.shape[1:]}, but the data set that clients learn has "
             f"{shape}; they must be the same"
         )
-    if len(x) and not np.isfinite(inputs).all():
-        raise UserError(f"{field} = {source!r}: {origin} holds NaN or infinity")
+    if len(x):
+        check_finite(f"{field} = {source!r}: {origin}", inputs)
     return inputs

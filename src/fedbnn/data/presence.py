@@ -14,7 +14,7 @@ class Presence:
 
     Attributes:
         present: whether it can be trained on without a download.
-        where: the place, or how to come by it, in words.
+        where: its path, or how to come by it, in words.
         download_mb: what a download would fetch; None where there is nothing to download.
 
     """
@@ -44,5 +44,5 @@ def _of(name: str, summary: str) -> Presence:
         return Presence(name, summary, False, f"cannot be read: {error}", megabytes)
     if stored is None:
         return Presence(name, summary, False, f"download on first use, {megabytes:.3g} MB", megabytes)
-    where = f"{'' if stored.whole else 'test half only: '}{stored.place}"
-    return Presence(name, summary, stored.whole, where, megabytes)
+    where = f"{'' if stored.complete else 'test half only: '}{stored.path}"
+    return Presence(name, summary, stored.complete, where, megabytes)

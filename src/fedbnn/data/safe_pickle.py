@@ -81,12 +81,12 @@ class _Unpickler(pickle.Unpickler):
 def load(content: bytes) -> dict[Any, Any]:
     """The dictionary that the pickle holds; its keys and arrays are restored, other texts of Python 2 become bytes."""
     try:
-        found = _Unpickler(io.BytesIO(content), encoding="bytes").load()
+        loaded = _Unpickler(io.BytesIO(content), encoding="bytes").load()
     except BadPickle:
         raise
     except Exception as error:  # a damaged pickle can fail in any way
         raise BadPickle(f"it is damaged: {type(error).__name__}: {error}") from None
-    if not isinstance(found, dict):
+    if not isinstance(loaded, dict):
         raise BadPickle("it does not hold a dictionary")
-    named = {key.decode("latin1") if isinstance(key, bytes) else key: value for key, value in found.items()}
+    named = {key.decode("latin1") if isinstance(key, bytes) else key: value for key, value in loaded.items()}
     return {key: value.array() if isinstance(value, _Array) else value for key, value in named.items()}

@@ -82,7 +82,7 @@ def load_dataset(settings: DataSettings) -> Dataset:
             table = load_csv(_path(settings), settings.target, settings.client_column, settings.test_fraction)
             return _first(table, tests) if tests else table
         case name if name == "digits" or name in KNOWN:
-            return dataset_of(whole(name), name, () if name == "digits" else KNOWN[name].names, tests)
+            return dataset_of(_complete(name), name, () if name == "digits" else KNOWN[name].names, tests)
     raise UserError(
         f"data.source = {settings.source!r} is not known; sources are: {listing(SOURCES)}"
         f"{did_you_mean(settings.source, SOURCES)}"
@@ -110,12 +110,12 @@ def obtain(field: str, name: str) -> Stored:
     return stored
 
 
-def whole(name: str) -> Stored:
+def _complete(name: str) -> Stored:
     """The same with both halves, as data.source needs it."""
     stored = obtain("data.source", name)
-    if not stored.whole:
+    if not stored.complete:
         raise UserError(
-            f"data.source = {name!r}: {stored.place} holds the test half only, which can be asked about (as "
+            f"data.source = {name!r}: {stored.path} holds the test half only, which can be asked about (as "
             f"data.alignment_source or evaluation.foreign) but not trained on; {what_to_put_where(name)}"
         )
     return stored

@@ -22,17 +22,17 @@ class Stored(ABC):
 
     Attributes:
         origin: how error messages name it, such as "data.path = 'mine.npz'".
-        place: the file or folder it was found in.
-        halves: those that are there, found out without reading records.
+        path: the file or folder it is in.
+        halves: those that are there, which is known without reading records.
 
     """
 
     origin: str
-    place: Path
+    path: Path
     halves: tuple[Half, ...]
 
     @property
-    def whole(self) -> bool:
+    def complete(self) -> bool:
         """Whether it can be trained on and scored."""
         return "train" in self.halves and "test" in self.halves
 
@@ -49,10 +49,10 @@ class Stored(ABC):
         return None
 
 
-def best(found: Iterable[Stored]) -> Stored | None:
-    """The first that is whole, or else the first with a test half."""
-    usable = [one for one in found if "test" in one.halves]
-    return next((one for one in usable if one.whole), next(iter(usable), None))
+def best(candidates: Iterable[Stored]) -> Stored | None:
+    """The first that is complete, or else the first with a test half."""
+    usable = [one for one in candidates if "test" in one.halves]
+    return next((one for one in usable if one.complete), next(iter(usable), None))
 
 
 def dataset_of(stored: Stored, name: str, names: tuple[str, ...] = (), tests: int = 0) -> Dataset:

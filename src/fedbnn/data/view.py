@@ -2,7 +2,7 @@
 
     z(x) = phi(x) / s,      s: the mean over coordinates of phi's standard deviation on the alignment set
 
-phi is the map of `fedbnn.features.maps`, fitted on the alignment set alone: wavelet scattering for images, random
+phi is the map of `fedbnn.features`, fitted on the alignment set alone: wavelet scattering for images, random
 Fourier features for tables. It says nothing of any client's record, and all clients have the same.
 """
 
@@ -20,7 +20,7 @@ from fedbnn.features.public import DIMENSIONS, Public, public
 class PublicView:
     """z, a function of normalised inputs."""
 
-    found: Public
+    features: Public
 
     @classmethod
     def of(cls, alignment: Floats) -> "PublicView":
@@ -30,9 +30,9 @@ class PublicView:
 
     @property
     def shape(self) -> tuple[int, ...]:
-        return (self.found.phi.shape[1],)
+        return (self.features.phi.shape[1],)
 
     def __call__(self, x: Floats) -> Floats:
         with repeatable(Stream(("view",))):  # one thread: the same bits everywhere
-            scaled: Floats = self.found.scaled(torch.from_numpy(x)).numpy()
+            scaled: Floats = self.features.scaled(torch.from_numpy(x)).numpy()
         return scaled

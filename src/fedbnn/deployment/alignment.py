@@ -53,9 +53,9 @@ def read_alignment(path: Path, terms: Terms) -> Alignment:
     if raw.shape != shape:
         raise UserError(f"{origin}: {ARRAY} has shape {raw.shape}, agreed was {shape} ({agreed.source})")
     raw = np.ascontiguousarray(raw)
-    if (found := alignment_hash(raw)) != agreed.sha256:
+    if (actual := alignment_hash(raw)) != agreed.sha256:
         raise UserError(
-            f"{origin} is not the alignment set that was agreed on ({agreed.source}): its sha256 is {found}, "
+            f"{origin} is not the alignment set that was agreed on ({agreed.source}): its sha256 is {actual}, "
             f"agreed was {agreed.sha256}; get the right file, and do not take part until you have it"
         )
     if not np.isfinite(raw).all():

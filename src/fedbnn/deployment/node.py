@@ -177,11 +177,11 @@ class Node:
         if not len(self.site.evaluation):
             return Answer()
         host = self._host_after(turn)
-        found = host.evaluate(self._index, request.round, request.message, request.foreign)
-        scores = {variant: one.scores for variant, one in found.items()}
+        evaluations = host.evaluate(self._index, request.round, request.message, request.foreign)
+        scores = {variant: evaluation.scores for variant, evaluation in evaluations.items()}
         self.state.record(request.round, "evaluate", {"scores": scores})
-        evaluation = {variant: one.to_dict() for variant, one in found.items()}
-        return Answer(facts={"evaluation": evaluation} if self.share_metrics else {})
+        shared = {variant: evaluation.to_dict() for variant, evaluation in evaluations.items()}
+        return Answer(facts={"evaluation": shared} if self.share_metrics else {})
 
     def _host_after(self, turn: Turn | None) -> ClientHost:
         """The client in the state after this turn: the one at hand if it is in it, else from disk."""

@@ -14,12 +14,12 @@ import torch
 from fedbnn.base.devices import find_device
 from fedbnn.base.errors import UserError
 from fedbnn.data.csv_source import Table
-from fedbnn.data.dataset import Floats
+from fedbnn.data.dataset import Floats, check_finite
 from fedbnn.data.npz_source import NpzFile
 from fedbnn.data.stored import inputs_of
 from fedbnn.deployment.alignment import ARRAY, read_alignment
 from fedbnn.deployment.node import Node
-from fedbnn.deployment.site import check_shape, feature_columns, load_site
+from fedbnn.deployment.site import check_shape, feature_columns, load_site, origin_of
 from fedbnn.deployment.site_file import RecordsSettings, read_site
 from fedbnn.deployment.state import SiteState, remembered_site, runs_in
 from fedbnn.deployment.terms import Terms
@@ -44,13 +44,9 @@ class SitePrediction:
     def labels(self) -> list[str]:
         return [self.class_names[label] for label in self.prediction.labels.tolist()]
 
-    def uncertainty(self, kind: str) -> list[float]:
-        values: list[float] = getattr(self.prediction, kind).tolist()
-        return values
-
     def to_dict(self) -> dict[str, Any]:
         probs: list[list[float]] = self.prediction.probs.tolist()
-        sides = [self.uncertainty(kind) for kind in UNCERTAINTIES]
+        uncertainties = [getattr(self.prediction, kind).tolist() for kind in UNCERTAINTIES]
         return {
             "site": self.site,
             "run": self.run,
@@ -59,9 +55,9 @@ class SitePrediction:
                 {
                     "class": label,
                     "probabilities": dict(zip(self.class_names, row, strict=True)),
-                    **dict(zip(UNCERTAINTIES, side, strict=True)),
+                    **dict(zip(UNCERTAINTIES, nats, strict=True)),
                 }
-                for label, row, *side in zip(self.labels, probs, *sides, strict=True)
+                for label, row, *nats in zip(self.labels, probs, *uncertainties, strict=True)
             ],
         }
 
@@ -77,22 +73,14 @@ class SitePrediction:
 
     def to_npz(self) -> bytes:
         stream = io.BytesIO()
-        found = self.prediction
-        np.savez(
-            stream,
-            class_names=np.array(self.class_names),
-            labels=found.labels.numpy(),
-            probs=found.probs.numpy(),
-            total=found.total.numpy(),
-            epistemic=found.epistemic.numpy(),
-            aleatoric=found.aleatoric.numpy(),
-        )
+        arrays = {name: getattr(self.prediction, name).numpy() for name in ("labels", "probs", *UNCERTAINTIES)}
+        np.savez(stream, allow_pickle=False, class_names=np.array(self.class_names), **arrays)
         return stream.getvalue()
 
 
 WRITERS: dict[str, Callable[[SitePrediction], bytes]] = {
-    ".csv": lambda found: found.to_csv().encode(),
-    ".json": lambda found: (json.dumps(found.to_dict(), indent=2) + "\n").encode(),
+    ".csv": lambda predictions: predictions.to_csv().encode(),
+    ".json": lambda predictions: (json.dumps(predictions.to_dict(), indent=2) + "\n").encode(),
     ".npz": SitePrediction.to_npz,
 }
 
@@ -105,8 +93,8 @@ def check_out(out: Path) -> None:
         raise UserError(f"--out {out}: there is no folder {out.parent}")
 
 
-def write(found: SitePrediction, out: Path) -> None:
-    write_durably(out, WRITERS[out.suffix](found))
+def write(predictions: SitePrediction, out: Path) -> None:
+    write_durably(out, WRITERS[out.suffix](predictions))
 
 
 def predict(state: Path, source: Path, run: str | None = None, variant: str | None = None) -> SitePrediction:
@@ -122,8 +110,8 @@ def predict(state: Path, source: Path, run: str | None = None, variant: str | No
     device = find_device(settings.device, "device")
     node = Node(terms, load_site(settings, terms), state, share_metrics=False, device=device, key=key)
     scaled = read_alignment(settings.alignment, terms).normalised(x)
-    found = node.predict(channels_last(torch.from_numpy(scaled)), variant)
-    return SitePrediction(settings.name, key, terms.method, terms.class_names, found)
+    prediction = node.predict(channels_last(torch.from_numpy(scaled)), variant)
+    return SitePrediction(settings.name, key, terms.method, terms.class_names, prediction)
 
 
 def _chosen(state: Path, run: str | None) -> str:
@@ -153,9 +141,7 @@ def _inputs(source: Path, settings: RecordsSettings, terms: Terms) -> Floats:
     check_shape(origin, x, terms)
     if len(x) == 0:
         raise UserError(f"{origin} has no records")
-    bad = np.flatnonzero(~np.isfinite(x).reshape(len(x), -1).all(axis=1))
-    if bad.size:
-        raise UserError(f"{origin} holds NaN or infinity in {bad.size} record(s), the first at index {bad[0]}")
+    check_finite(origin, x)
     return x
 
 
@@ -163,4 +149,4 @@ def _features(settings: RecordsSettings, table: Table) -> list[str]:
     """The columns to read: those of the site's own records by name, or all where it has no table."""
     if settings.source == "npz":
         return table.header
-    return feature_columns(settings, Table.read(settings.path, f"data.path = '{settings.path}'"))
+    return feature_columns(settings, Table.read(settings.path, origin_of(settings)))

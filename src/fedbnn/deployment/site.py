@@ -36,12 +36,12 @@ def load_site(settings: SiteSettings, terms: Terms) -> Site:
     x_test, y_test = test or (x[:0], y[:0])
     own = np.isin(y_test, np.unique(y))
     if test and not own.any():
-        raise UserError(f"{_said(settings.data)}: no test record is of a class that the site holds; leave them out")
+        raise UserError(f"{origin_of(settings.data)}: no test record is of a class that the site holds; leave them out")
     cap = settings.privacy
     client = Client(
         index=index,
         name=settings.name,
-        train=_placed(alignment.normalised(x), y),
+        train=_tensors(alignment.normalised(x), y),
         alignment=alignment.tensor(),
         classes=len(terms.class_names),
         model=settings.model,
@@ -54,7 +54,7 @@ def load_site(settings: SiteSettings, terms: Terms) -> Site:
         cap=cap.budget if cap else None,
     )
     check_outputs(client.network, terms.input_shape, client.classes, client.model.name)
-    evaluation = _placed(alignment.normalised(x_test), y_test)
+    evaluation = _tensors(alignment.normalised(x_test), y_test)
     site = Site(client, evaluation, torch.from_numpy(own), client.network.size, operations=0)
     return with_ledgers([site], settings.state / "ledgers")[0]
 
@@ -79,17 +79,18 @@ def check_shape(origin: str, x: Floats, terms: Terms) -> None:
         raise UserError(f"{origin}: a record has shape {x.shape[1:]}, agreed was {terms.input_shape}")
 
 
-def _placed(x: Floats, y: Labels) -> Records:
+def _tensors(x: Floats, y: Labels) -> Records:
     return Records(channels_last(torch.from_numpy(x)), torch.from_numpy(y))
 
 
-def _said(settings: RecordsSettings) -> str:
+def origin_of(settings: RecordsSettings) -> str:
+    """How errors name the site's file."""
     return f"data.path = '{settings.path}'"
 
 
 def _records(settings: RecordsSettings, terms: Terms) -> tuple[Half, Half | None]:
     """Records to train on and, where there are any, those to be scored on, as loaded and checked."""
-    origin = _said(settings)
+    origin = origin_of(settings)
     halves = _npz(settings.path, origin, terms) if settings.source == "npz" else _csv(settings, origin, terms)
     for name, (x, y) in halves.items():
         check_shape(origin, x, terms)
@@ -110,13 +111,13 @@ def _npz(path: Path, origin: str, terms: Terms) -> dict[str, Half]:
 
 
 def _labels(origin: str, key: str, y: Array, names: tuple[str, ...]) -> Labels:
-    """Strings are names of classes, whole numbers are their places."""
+    """Strings are names of classes, whole numbers are their indices."""
     if y.ndim != 1 or y.dtype.kind not in "iuU":
         raise UserError(f"{origin}: {key} is {y.dtype} of shape {y.shape}; one class name or whole number a record")
     if y.dtype.kind != "U":
         return y.astype(np.int64)
     texts: list[str] = y.tolist()
-    return _places(texts, names, lambda record: f"{origin}: {key}[{record}]")
+    return _indices(texts, names, lambda record: f"{origin}: {key}[{record}]")
 
 
 def _csv(settings: RecordsSettings, origin: str, terms: Terms) -> dict[str, Half]:
@@ -124,7 +125,7 @@ def _csv(settings: RecordsSettings, origin: str, terms: Terms) -> dict[str, Half
     target = table.column("data.target", settings.target)
     columns = [table.column("data.columns", name) for name in feature_columns(settings, table)]
     x = table.numbers(columns)
-    y = _places(table.texts(target), terms.class_names, lambda record: f"{origin}, line {table.rows[record][0]}")
+    y = _indices(table.texts(target), terms.class_names, lambda record: f"{origin}, line {table.rows[record][0]}")
     if settings.test_fraction == 0:
         return {"train": (x, y)}
     train, test = split(y, settings.test_fraction)
@@ -132,14 +133,14 @@ def _csv(settings: RecordsSettings, origin: str, terms: Terms) -> dict[str, Half
     return halves if test.size else {"train": (x, y)}
 
 
-def _places(texts: list[str], names: tuple[str, ...], where: Callable[[int], str]) -> Labels:
+def _indices(texts: list[str], names: tuple[str, ...], where: Callable[[int], str]) -> Labels:
     """Where each class stands in the list of names; `where` says of a record how to name it in an error."""
-    place = {name: index for index, name in enumerate(names)}
-    found = [place.get(text, place.get(class_name(text), -1)) for text in texts]
-    if -1 in found:
-        first = found.index(-1)
+    index = {name: i for i, name in enumerate(names)}
+    labels = [index.get(text, index.get(class_name(text), -1)) for text in texts]
+    if -1 in labels:
+        first = labels.index(-1)
         raise UserError(
             f"{where(first)}: {texts[first]!r} is not a class of the terms{did_you_mean(texts[first], names)} "
             f"(classes: {listing(names)})"
         )
-    return np.array(found, dtype=np.int64)
+    return np.array(labels, dtype=np.int64)

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from fedbnn.base.checkpoints import MANIFEST, Checkpoint, Checkpoints
+from fedbnn.base.checkpoints import MANIFEST, Checkpoints
 from fedbnn.base.errors import UserError
 from fedbnn.base.files import locked, read_json, write_atomically, write_json
 from fedbnn.deployment.terms import Terms, read_terms
@@ -97,11 +97,11 @@ class SiteState:
 
     def turn(self) -> Turn | None:
         """The newest turn that passes its checksums, or None before the first one."""
-        found = self._turns.latest()
-        if found is None:
+        saved = self._turns.latest()
+        if saved is None:
             return None
-        told = read_json(found.folder / TURN)
-        return Turn(found.folder, found.round_number, found.seconds, told["request"], told["info"], found.problems)
+        turn = read_json(saved.folder / TURN)
+        return Turn(saved.folder, saved.round_number, saved.seconds, turn["request"], turn["info"], saved.problems)
 
     def save_turn(
         self,
@@ -116,8 +116,8 @@ class SiteState:
 
         def write(folder: Path) -> None:
             save_state(folder)
-            (folder / REPLY).write_bytes(reply.to_bytes())
-            (folder / MESSAGE).write_bytes(message.to_bytes())
+            _write(folder / REPLY, reply)
+            _write(folder / MESSAGE, message)
             write_json(folder / TURN, {"request": request_digest(round_number, message), "info": dict(info)})
 
         with telling(self.path):
@@ -125,8 +125,8 @@ class SiteState:
 
     def received(self) -> tuple[int, Message] | None:
         """The newest message that came to be scored with, and the round it came after."""
-        found: Checkpoint | None = self._received.latest()
-        return None if found is None else (found.round_number, _read(found.folder / MESSAGE))
+        saved = self._received.latest()
+        return None if saved is None else (saved.round_number, _read(saved.folder / MESSAGE))
 
     def keep_received(self, round_number: int, message: Message) -> None:
         with telling(self.path):

@@ -147,9 +147,7 @@ def read_terms(path: Path) -> Terms:
 
 def alignment_of(data: FederatedData) -> Floats:
     """The alignment set as it was loaded, before it is scaled: what sites get as alignment.npz."""
-    if data.other_alignment is not None:
-        return data.other_alignment
-    return data.dataset.x_train[data.alignment_indices]
+    return data.loaded_alignment
 
 
 def alignment_hash(raw: Floats) -> str:

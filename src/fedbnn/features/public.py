@@ -1,14 +1,19 @@
 """What the alignment set gives everybody for a head on features: the map, its features, and their second moment."""
 
 import hashlib
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TypeVar
 
 import torch
 from torch import Tensor
 
 from fedbnn.base.errors import UserError
 from fedbnn.base.randomness import Stream, repeatable
-from fedbnn.features.maps import FeatureMap, Kind, fit_features
+from fedbnn.features.feature_map import FeatureMap
+from fedbnn.features.maps import Kind, fit_features
+
+T = TypeVar("T")
 
 DIMENSIONS = 200  # for models that learn without noise; noise wants fewer, which `privacy.dimensions` sets
 
@@ -30,12 +35,7 @@ class Public:
 
     def features(self, x: Tensor) -> Tensor:
         """Of records; kept for the last so many sets of them, as one process often serves the same clients again."""
-        key = (self.digest, digest_of(x))
-        if key not in _seen:
-            while len(_seen) >= _MOST_SEEN:
-                del _seen[next(iter(_seen))]
-            _seen[key] = self.map(x)
-        return _seen[key]
+        return _kept(_seen, 128, self.digest + digest_of(x), lambda: self.map(x))
 
     def scaled(self, x: Tensor) -> Tensor:
         """Features of records, divided by the mean of their standard deviations on the alignment set."""
@@ -52,39 +52,42 @@ class Public:
 
 def digest_of(*parts: Tensor | str | int | float) -> str:
     """A hash of numbers, arrays and words in their order."""
-    found = hashlib.sha256()
+    digest = hashlib.sha256()
     for part in parts:
         if isinstance(part, Tensor):
-            found.update(f"|{part.dtype}{tuple(part.shape)}|".encode())
-            found.update(part.detach().contiguous().numpy().tobytes())
+            digest.update(f"|{part.dtype}{tuple(part.shape)}|".encode())
+            digest.update(part.detach().contiguous().numpy().tobytes())
         else:
-            found.update(f"|{part!r}".encode())
-    return found.hexdigest()
+            digest.update(f"|{part!r}".encode())
+    return digest.hexdigest()
 
 
 def public(alignment: Tensor, kind: Kind, dimensions: int) -> Public:
     """Worked out once for an alignment set in a process that serves few of them in turn."""
     digest = digest_of(alignment, kind, dimensions)
-    if digest not in _known:
-        while len(_known) >= _MOST_KNOWN:
-            del _known[next(iter(_known))]
-        _known[digest] = _work_out(alignment, kind, dimensions, digest)
-    return _known[digest]
+    return _kept(_known, 4, digest, lambda: _work_out(alignment, kind, dimensions, digest))
 
 
 _known: dict[str, Public] = {}
-_seen: dict[tuple[str, str], Tensor] = {}
-_MOST_KNOWN = 4
-_MOST_SEEN = 128
+_seen: dict[str, Tensor] = {}
+
+
+def _kept(cache: dict[str, T], most: int, key: str, make: Callable[[], T]) -> T:
+    """What the key stands for, made where it is not among the last `most`."""
+    if key not in cache:
+        while len(cache) >= most:
+            del cache[next(iter(cache))]
+        cache[key] = make()
+    return cache[key]
 
 
 def _work_out(alignment: Tensor, kind: Kind, dimensions: int, digest: str) -> Public:
     # One thread: heads depend on these bits, and another head is another question, which costs.
     with repeatable(Stream(("public",))):
         try:
-            found = fit_features(alignment, kind, dimensions)
+            feature_map = fit_features(alignment, kind, dimensions)
         except ValueError as error:
             raise UserError(f"privacy.features = '{kind}': {error}") from None
-        phi = found(alignment)
+        phi = feature_map(alignment)
         values, vectors = torch.linalg.eigh(phi.double().T @ phi.double() / len(phi))
-    return Public(found, digest, phi, (values.clamp_min(0), vectors))
+    return Public(feature_map, digest, phi, (values.clamp_min(0), vectors))

@@ -72,24 +72,24 @@ def _reflection(size: int, block: int) -> Tensor:
     total = -(-size // block) * block + 2 * block
     before = (total - size) // 2
     period = max(1, 2 * (size - 1))
-    place = torch.arange(-before, total - before) % period
-    return torch.minimum(place, period - place)
+    index = torch.arange(-before, total - before) % period
+    return torch.minimum(index, period - index)
 
 
 def _paths(x: Tensor, scales: int, orientations: int) -> Tensor:
     """All maps of single-channel images [n, h, w]: [n, maps, h / 2^J - 2, w / 2^J - 2]."""
     spectrum = torch.fft.fft2(x)
-    found = [_averaged(x.unsqueeze(1), scales)]
+    maps = [_averaged(x.unsqueeze(1), scales)]
     for first in range(scales):
         moduli = _modulus(spectrum, first, scales, orientations)
-        found.append(_averaged(moduli, scales - first))
+        maps.append(_averaged(moduli, scales - first))
         if first + 1 < scales:
             spectra = torch.fft.fft2(moduli)
             for second in range(first + 1, scales):
                 # On the coarser grid of `moduli`, the wavelet of scale 2^second is that of 2^(second - first).
                 both = _modulus(spectra, second - first, scales, orientations)
-                found.append(_averaged(both.flatten(1, 2), scales - second))
-    return torch.cat(found, 1)
+                maps.append(_averaged(both.flatten(1, 2), scales - second))
+    return torch.cat(maps, 1)
 
 
 def _modulus(spectrum: Tensor, scale: int, scales: int, orientations: int) -> Tensor:

@@ -44,7 +44,7 @@ def make_sites(
     alignment = channels_last(torch.from_numpy(data.alignment()))
     x, y, _ = data.evaluation(split)
     evaluation = Records(channels_last(torch.from_numpy(x)), torch.from_numpy(y))
-    nobodys = None if foreign is None else channels_last(torch.from_numpy(data.seen(foreign)))
+    foreign_inputs = None if foreign is None else channels_last(torch.from_numpy(data.seen(foreign)))
     multiplicity = data.multiplicity
     measured: list[tuple[ModelSettings, int, int]] = []
     sites = []
@@ -72,7 +72,7 @@ def make_sites(
             operations = probe(client.network, data.input_shape, data.dataset.classes, model.name)
             measured.append((model, client.network.size, operations))
         size, operations = next((n, ops) for known, n, ops in measured if known == model)
-        sites.append(Site(client, evaluation, own, size, operations, nobodys))
+        sites.append(Site(client, evaluation, own, size, operations, foreign_inputs))
     return sites if ledgers is None else with_ledgers(sites, ledgers)
 
 

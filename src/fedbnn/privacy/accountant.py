@@ -12,8 +12,8 @@ Every release sees each record with probability q, drawn afresh and independentl
 the privacy loss distribution of one step is composed numerically (Koskela et al. 2020; Doroshenko et al. 2022), which
 gives an upper bound that is tight up to its grid. The same neighbours: with and without one record.
 
-A record held by g clients (`multiplicity`) is in g times as many releases. What is found numerically is rounded to the
-safe side: epsilon and noise up, mu down.
+A record held by g clients (`multiplicity`) is in g times as many releases. Numerical results are rounded to the safe
+side: epsilon and noise up, mu down.
 """
 
 import importlib

@@ -54,14 +54,14 @@ def discrete_gaussian(size: int, sigma2: Fraction) -> _Ints:
     if not _LEAST <= sigma2 <= _MOST:
         raise ValueError(f"sigma2 is {sigma2}: must be between 2^-40 and 2^80")
     scale = math.isqrt(math.floor(sigma2)) + 1
-    found: list[_Ints] = [np.empty(0, np.int64)]
+    draws: list[_Ints] = [np.empty(0, np.int64)]
     missing = size
     while missing > 0:
         candidates = _discrete_laplace(min(_BLOCK, 64 + 5 * missing // 2), scale)
         kept = candidates[_kept(np.abs(candidates), scale, sigma2)]
-        found.append(kept)
+        draws.append(kept)
         missing -= len(kept)
-    return np.concatenate(found)[:size]
+    return np.concatenate(draws)[:size]
 
 
 def _kept(size: _Ints, scale: int, sigma2: Fraction) -> _Flags:
@@ -129,8 +129,8 @@ def _rational_coins(probability: _Floats, exact: _Exact, index: _Ints, k: int) -
     first = _words(len(probability), np.uint16)
     above = probability * 2.0**_BITS - first  # R < p for sure if at least 1 + error, R > p for sure if below -error
     heads = above > 1
-    for place in np.flatnonzero(np.abs(above - 0.5) < 0.5 + _MARGIN):
-        heads[place] = _exact_coin(exact(int(index[place])) / k, int(first[place]))
+    for close in np.flatnonzero(np.abs(above - 0.5) < 0.5 + _MARGIN):
+        heads[close] = _exact_coin(exact(int(index[close])) / k, int(first[close]))
     return heads
 
 

@@ -74,10 +74,10 @@ def _squared_norms(matrix: Tensor) -> Tensor:
 
     The double ones on the CPU: some devices have no double precision.
     """
-    whole = matrix.shape[1] // _SHORT * _SHORT
-    norms: Tensor = torch.linalg.vector_norm(matrix[:, whole:], dim=1).cpu().double().square()
-    if whole:
-        parts = torch.linalg.vector_norm(matrix[:, :whole].unflatten(1, (-1, _SHORT)), dim=2)
+    multiple = matrix.shape[1] // _SHORT * _SHORT
+    norms: Tensor = torch.linalg.vector_norm(matrix[:, multiple:], dim=1).cpu().double().square()
+    if multiple:
+        parts = torch.linalg.vector_norm(matrix[:, :multiple].unflatten(1, (-1, _SHORT)), dim=2)
         norms += parts.cpu().double().square().sum(1)
     return norms
 
@@ -95,7 +95,7 @@ def by_vmap(network: FlatNetwork, x: Tensor, y: Tensor) -> list[Piece]:
     position = {id(p): index for index, p in enumerate(parameters)}
     # Every place a parameter is used, each layer once: left to find shared ones itself, functional_call puts a layer
     # that occurs twice back wrongly.
-    places = {
+    names = {
         f"{prefix}.{name}" if prefix else name: position[id(p)]
         for prefix, layer in network.module.named_modules()
         for name, p in layer.named_parameters(recurse=False, remove_duplicate=False)
@@ -103,8 +103,8 @@ def by_vmap(network: FlatNetwork, x: Tensor, y: Tensor) -> list[Piece]:
     }
 
     def loss(values: list[Tensor], record: Tensor, label: Tensor) -> Tensor:
-        placed = {place: values[index] for place, index in places.items()}
-        logits = functional_call(network.module, placed, (record.unsqueeze(0),), tie_weights=False)
+        parameters_now = {name: values[index] for name, index in names.items()}
+        logits = functional_call(network.module, parameters_now, (record.unsqueeze(0),), tie_weights=False)
         return functional.cross_entropy(logits, label.unsqueeze(0))
 
     values = [p.detach() for p in parameters]

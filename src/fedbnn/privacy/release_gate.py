@@ -21,7 +21,7 @@ from fedbnn.privacy.ledger import Ledger
 from fedbnn.privacy.plan import Plan
 from fedbnn.privacy.settings import PrivacySettings
 from fedbnn.privacy.spending import Budget
-from fedbnn.privacy.sums import charged, check_discrete, whole, with_noise
+from fedbnn.privacy.sums import charged, check_discrete, grid_sum, with_noise
 
 _ROWS = 1024  # records whose contributions are held at once
 
@@ -90,10 +90,10 @@ class ReleaseGate:
             raise UserError(f"a head of shape {tuple(head.shape)} was sent: it must be {shape.features, shape.classes}")
 
         def total() -> Tensor:
-            found = torch.zeros(shape.numbers, dtype=torch.int64)
+            summed = torch.zeros(shape.numbers, dtype=torch.int64)
             for phi, y in zip(self._features.split(_ROWS), self.y.split(_ROWS), strict=True):
-                found += whole(heads.contributions(phi, y, head, shape))
-            return found
+                summed += grid_sum(heads.contributions(phi, y, head, shape))
+            return summed
 
         return self.release(digest_of("sums", self.public.digest, head), shape.numbers, shape.sensitivity, total)
 

@@ -34,23 +34,17 @@ MILLIONTH = 1e-6
 _MOST_SD = 2.0**8  # of discrete noise: what the sampler can draw
 
 
-def whole(rows: Tensor) -> Tensor:
+def grid_sum(rows: Tensor) -> Tensor:
     """The sum of the rows, each truncated to the grid: whole numbers, in units."""
     return (rows.double() / UNIT).trunc().to(torch.int64).sum(0)
 
 
-def with_noise(total: Tensor, sd: float, noise: Noise, share: float = 1.0) -> Tensor:
-    """The sum with fresh noise of standard deviation sqrt(share) * sd on every number, in units.
-
-    A share below one protects only in a sum with others' shares that nobody sees the parts of.
-    """
-    if not 0 < share <= 1:
-        raise ValueError(f"share is {share}: must be above 0 and at most 1")
+def with_noise(total: Tensor, sd: float, noise: Noise) -> Tensor:
+    """The sum, in units, with fresh noise of standard deviation sd on every number."""
     if noise == "discrete":
-        variance = Fraction(share) * Fraction(sd / UNIT) ** 2
-        drawn = torch.from_numpy(discrete_gaussian(total.numel(), variance))
+        drawn = torch.from_numpy(discrete_gaussian(total.numel(), Fraction(sd / UNIT) ** 2))
     else:
-        exact = gaussian_noise(total.numel(), sd * math.sqrt(share), double=True).div_(UNIT)
+        exact = gaussian_noise(total.numel(), sd, double=True).div_(UNIT)
         drawn = exact.clamp_(-2.0 * LARGEST, 2.0 * LARGEST).round_().to(torch.int64)
     return (total + drawn.view_as(total)).clamp_(-LARGEST, LARGEST)
 

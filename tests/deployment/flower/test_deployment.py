@@ -20,7 +20,7 @@ from fedbnn.deployment.alignment import write_alignment
 from fedbnn.deployment.node import Node
 from fedbnn.deployment.terms import Terms, alignment_hash, alignment_of, read_terms
 from fedbnn.deployment.trial.init import write_federation
-from fedbnn.deployment.trial.loopback import Loopback, Submission
+from fedbnn.deployment.trial.loopback import Submission
 from fedbnn.federation.loop import Federation
 from fedbnn.federation.sites import place_of
 from fedbnn.privacy import PrivacySettings
@@ -29,6 +29,7 @@ from fedbnn.runs.config import Config
 from fedbnn.runs.experiment import Prepared, run
 from tests.conftest import TINY
 from tests.deployment.deployment_sample import small_config
+from tests.deployment.faulty_loopback import FaultyLoopback, ended
 
 pytestmark = pytest.mark.flower
 CHANGES = ('models=[{name="mlp"}, {name="cnn2"}, {name="cnn3"}]', "evaluation.every=100")
@@ -48,9 +49,9 @@ def folder(config: Config, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def loopback(folder: Path) -> Iterator[Loopback]:
+def loopback(folder: Path) -> Iterator[FaultyLoopback]:
     names = read_terms(folder / "server" / "terms.json").sites
-    with Loopback(folder, names, {"FLWR_SUPEREXEC_TASK_POLL_INTERVAL": "0.1"}) as trial:
+    with FaultyLoopback(folder, names, {"FLWR_SUPEREXEC_TASK_POLL_INTERVAL": "0.1"}) as trial:
         trial.start_link()
         trial.start_nodes()
         yield trial
@@ -86,12 +87,12 @@ def equal(one: Path, other: Path) -> bool:
 
 
 def test_local_engine_simulation_and_deployment_are_equal_bit_for_bit(
-    loopback: Loopback, folder: Path, config: Config, tmp_path: Path
+    loopback: FaultyLoopback, folder: Path, config: Config, tmp_path: Path
 ) -> None:
     submission = loopback.submit()
     simulate(tmp_path / "simulated")
     run(config, tmp_path / "local")
-    assert submission.wait(LONG) == "finished:completed", submission.output()
+    assert ended(submission, LONG) == "finished:completed", submission.output()
 
     last = f"round-{config.rounds:05d}"
     deployed = folder / "server" / "runs" / read_terms(folder / "server" / "terms.json").key
@@ -120,7 +121,9 @@ def test_local_engine_simulation_and_deployment_are_equal_bit_for_bit(
     assert [one["nll"] for one in scores.values()] == local["nll"]
 
 
-def test_a_server_that_asks_for_more_than_agreed_is_refused(loopback: Loopback, folder: Path, tmp_path: Path) -> None:
+def test_a_server_that_asks_for_more_than_agreed_is_refused(
+    loopback: FaultyLoopback, folder: Path, tmp_path: Path
+) -> None:
     greedy = tmp_path / "server"
     shutil.copytree(folder / "server", greedy, ignore=shutil.ignore_patterns("runs"))
     terms = read_terms(greedy / "terms.json")
@@ -135,7 +138,7 @@ def test_a_server_that_asks_for_more_than_agreed_is_refused(loopback: Loopback, 
     # The run ends when this is over; until then three nodes must have started and answered, on a busy machine too.
     (greedy / "server.toml").write_text("wait = 120.0\n", encoding="utf-8")
     submission = loopback.submit("--run-config", f'server="{greedy}"')
-    assert submission.wait(LONG) == "finished:failed", submission.output()
+    assert ended(submission, LONG) == "finished:failed", submission.output()
     assert submission.output().count("alignment.points = 40, agreed was 20") >= 3
     assert "privacy.epsilon = 50.0, agreed was 3.0" in submission.output()
     assert "these sites have not come: client-0, client-1, client-2" in submission.output()
@@ -172,14 +175,14 @@ app = make_app(node_of)
 """
 
 
-def test_a_node_that_sends_nonsense_is_dropped_and_named(loopback: Loopback, folder: Path) -> None:
+def test_a_node_that_sends_nonsense_is_dropped_and_named(loopback: FaultyLoopback, folder: Path) -> None:
     """Client 1 sends NaN, then a wrong shape, then a hundred times as much; the others go on."""
     genuine = (folder / "federation" / "client_app.py").read_text()
     terms = agree(folder, run="nonsense", rounds=2)
     (folder / "federation" / "client_app.py").write_text(MISBEHAVING, encoding="utf-8")
     try:
         submission = loopback.submit()
-        assert submission.wait(LONG) == "finished:completed", submission.output()
+        assert ended(submission, LONG) == "finished:completed", submission.output()
     finally:
         (folder / "federation" / "client_app.py").write_text(genuine, encoding="utf-8")
     told = submission.output()
@@ -200,7 +203,7 @@ def charges(folder: Path, name: str) -> list[str]:
     return list(Ledger.read(ledger).charges)
 
 
-def test_killed_nodes_and_a_killed_link_go_on_where_they_stopped(loopback: Loopback, folder: Path) -> None:
+def test_killed_nodes_and_a_killed_link_go_on_where_they_stopped(loopback: FaultyLoopback, folder: Path) -> None:
     """A node dies in round 2, then the whole link; both come back in round 3. What was spent is spent once."""
     terms = agree(folder, run="killed", rounds=4, privacy=PrivacySettings(mechanism="dp_teacher"))
     (folder / "server" / "server.toml").write_text("round_timeout = 60.0\nquorum = 2\n", encoding="utf-8")
@@ -218,7 +221,7 @@ def test_killed_nodes_and_a_killed_link_go_on_where_they_stopped(loopback: Loopb
     loopback.start_link()
     loopback.start_node("client-2")
     again = loopback.submit()
-    assert again.wait(LONG) == "finished:completed", again.output()
+    assert ended(again, LONG) == "finished:completed", again.output()
     told = again.output()
     assert "going on after round" in told
     assert "round 0 of 4" not in told

@@ -79,7 +79,7 @@ class World:
 def test_every_method_is_equal_to_the_local_engine(method: Method[Any, Any], tmp_path: Path) -> None:
     config = configured(method, "participation=0.6")
     world = World(config, tmp_path)
-    world.strategy.hold(world.grid)
+    world.strategy.run_rounds(world.grid)
     local = Federation(method, world.sites, seed=config.seed, participation=0.6)
     expected = local.run(ROUNDS)
     ours, theirs = world.strategy.server.state.tensors(), local.server.tensors()
@@ -137,7 +137,7 @@ def test_a_bad_reply_is_dropped_and_named_and_the_others_are_unharmed(kind: str,
     config = configured(method)
     world = World(config, tmp_path, {1: spoil})
     name = world.terms.sites[1]
-    world.strategy.hold(world.grid)
+    world.strategy.run_rounds(world.grid)
     dropped = [text for text in world.told if f"the reply of '{name}' is dropped" in text]
     assert len(dropped) == ROUNDS + 1
     assert all(words in text for text in dropped), dropped
@@ -146,7 +146,7 @@ def test_a_bad_reply_is_dropped_and_named_and_the_others_are_unharmed(kind: str,
         assert not any(turn.rejected for client, turn in record.turns.items() if client != 1)
     # The consensus is that of the others alone: the same in which the bad one was never there.
     without = World(config, tmp_path / "without", {1: lambda reply: None})
-    without.strategy.hold(without.grid)
+    without.strategy.run_rounds(without.grid)
     ours, theirs = (w.strategy.server.state.tensors() for w in (world, without))
     assert all(torch.equal(ours[key], theirs[key]) for key in ours)
 
@@ -161,7 +161,7 @@ def test_scores_that_cannot_be_read_are_dropped(tmp_path: Path) -> None:
         return sent(reply)
 
     world = World(configured(SMALL_METHODS[0]), tmp_path, {2: spoil})
-    world.strategy.hold(world.grid)
+    world.strategy.run_rounds(world.grid)
     assert all(2 not in record.scores and 0 in record.scores for record in world.rounds)
     assert any("the scores of" in text and "are dropped" in text for text in world.told)
 
@@ -175,22 +175,22 @@ class Failing(Node):
         return super().answer(request)
 
 
-@pytest.mark.parametrize("candid", [False, True])
-def test_why_a_site_cannot_go_on_is_told_only_in_a_simulation(candid: bool, tmp_path: Path) -> None:
+@pytest.mark.parametrize("share_errors", [False, True])
+def test_why_a_site_cannot_go_on_is_told_only_in_a_simulation(share_errors: bool, tmp_path: Path) -> None:
     world = World(configured(SMALL_METHODS[0]), tmp_path)
     broken = Failing(world.terms, world.sites[1], tmp_path / "1", share_metrics=True)
-    world.grid.nodes[world.number[1]] = make_app(lambda _: broken, candid)
+    world.grid.nodes[world.number[1]] = make_app(lambda _: broken, share_errors)
 
     def stop(kind: str, text: str) -> None:
         assert kind == "client"
         raise ClientFailure(text)
 
     world.strategy._failed = stop
-    if candid:
+    if share_errors:
         with pytest.raises(ClientFailure, match=r"record 17 is 4\.25"):
-            world.strategy.hold(world.grid)
+            world.strategy.run_rounds(world.grid)
     else:
-        world.strategy.hold(world.grid)
+        world.strategy.run_rounds(world.grid)
         assert [record.turns[1].rejected for record in world.rounds] == [
             "it refuses: it cannot go on; its log says why"
         ] * (ROUNDS + 1)
@@ -200,11 +200,11 @@ def test_a_round_that_too_few_answer_is_held_again_and_then_given_up(tmp_path: P
     lost: Spoil = lambda reply: None  # noqa: E731
     world = World(configured(SMALL_METHODS[0]), tmp_path, dict.fromkeys(range(3), lost), quorum=2)
     with pytest.raises(UserError, match=f"fewer than 2 good replies {MOST_FAILURES} times in a row"):
-        world.strategy.hold(world.grid)
+        world.strategy.run_rounds(world.grid)
     assert world.strategy.server.round_number == -1
     world.grid.spoils.clear()
     world.strategy.failures = 0
-    world.strategy.hold(world.grid)  # what the sites had done already, they do not do again
+    world.strategy.run_rounds(world.grid)  # what the sites had done already, they do not do again
     assert [record.number for record in world.rounds] == list(range(ROUNDS + 1))
 
 
@@ -221,7 +221,7 @@ def test_a_site_that_is_away_for_a_round_comes_back(tmp_path: Path) -> None:
             grid.nodes[away + 5] = world.app(world.sites[0])  # restarted: another number, the state from disk
 
     strategy._finished = leave
-    strategy.hold(grid)
+    strategy.run_rounds(grid)
     assert [sorted(record.turns) for record in world.rounds] == [[0, 1, 2], [1, 2], [0, 1, 2]]
     assert any("is not there" in text for text in world.told)
 
@@ -229,7 +229,7 @@ def test_a_site_that_is_away_for_a_round_comes_back(tmp_path: Path) -> None:
 def test_a_server_that_was_stopped_goes_on_and_nothing_is_done_twice(tmp_path: Path) -> None:
     config = configured(SMALL_METHODS[0])
     straight = World(config, tmp_path / "straight")
-    straight.strategy.hold(straight.grid)
+    straight.strategy.run_rounds(straight.grid)
 
     world = World(config, tmp_path / "stopped")
     (tmp_path / "checkpoint").mkdir()
@@ -244,11 +244,11 @@ def test_a_server_that_was_stopped_goes_on_and_nothing_is_done_twice(tmp_path: P
 
     world.strategy._finished = stop
     with pytest.raises(Killed):
-        world.strategy.hold(world.grid)
+        world.strategy.run_rounds(world.grid)
     metrics = [path.read_text() for path in sorted((tmp_path / "stopped").glob("*/runs/*/metrics.jsonl"))]
     world.strategy = world.new_strategy()
     world.strategy.server.load(tmp_path / "checkpoint", 0)
-    world.strategy.hold(world.grid)
+    world.strategy.run_rounds(world.grid)
     assert [record.number for record in world.rounds] == [1, 2]
     ours, theirs = (w.strategy.server.state.tensors() for w in (world, straight))
     assert all(torch.equal(ours[key], theirs[key]) for key in ours)

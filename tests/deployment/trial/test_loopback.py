@@ -18,6 +18,7 @@ pytest.importorskip("flwr")
 from fedbnn.base.errors import UserError
 from fedbnn.deployment.trial.loopback import Loopback, LoopbackFailure
 from fedbnn.deployment.trial.processes import MARK
+from tests.deployment.faulty_loopback import FaultyLoopback, ended
 
 PYPROJECT = """\
 [project]
@@ -75,14 +76,14 @@ def write_app(folder: Path, *sites: str) -> None:
 def marked(folder: Path) -> list[str]:
     """The command lines of all processes that some trial in this folder has started and that still live."""
     mark = (folder / "loopback.lock").read_text(encoding="utf-8")
-    found = []
-    for place in Path("/proc").glob("[0-9]*"):
+    commands = []
+    for process in Path("/proc").glob("[0-9]*"):
         try:
-            if f"{MARK}={mark}".encode() in (place / "environ").read_bytes():
-                found.append((place / "cmdline").read_text().replace("\0", " "))
+            if f"{MARK}={mark}".encode() in (process / "environ").read_bytes():
+                commands.append((process / "cmdline").read_text().replace("\0", " "))
         except OSError:
             continue
-    return found
+    return commands
 
 
 @pytest.fixture(scope="module")
@@ -93,8 +94,8 @@ def folder(tmp_path_factory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def trial(folder: Path) -> Iterator[Loopback]:
-    with Loopback(folder, ["north", "south"], {"FLWR_SUPEREXEC_TASK_POLL_INTERVAL": "0.1"}) as loopback:
+def trial(folder: Path) -> Iterator[FaultyLoopback]:
+    with FaultyLoopback(folder, ["north", "south"], {"FLWR_SUPEREXEC_TASK_POLL_INTERVAL": "0.1"}) as loopback:
         loopback.start_link()
         loopback.start_nodes()
         yield loopback
@@ -103,24 +104,24 @@ def trial(folder: Path) -> Iterator[Loopback]:
 
 
 @pytest.mark.flower
-def test_every_site_answers_with_the_file_it_was_given(trial: Loopback, folder: Path) -> None:
+def test_every_site_answers_with_the_file_it_was_given(trial: FaultyLoopback, folder: Path) -> None:
     submission = trial.submit()
-    assert submission.wait(300) == "finished:completed", submission.output()
+    assert ended(submission, 300) == "finished:completed", submission.output()
     for name in ("north", "south"):
         assert f"heard {folder / 'sites' / name / 'site.toml'}" in submission.output()
 
 
 @pytest.mark.flower
-def test_a_run_that_fails_is_told_from_one_that_does_not(trial: Loopback) -> None:
+def test_a_run_that_fails_is_told_from_one_that_does_not(trial: FaultyLoopback) -> None:
     submission = trial.submit("--run-config", "fail=true")
-    assert submission.wait(300) == "finished:failed"
+    assert ended(submission, 300) == "finished:failed"
     assert "as wanted" in submission.output()
 
 
 @pytest.mark.flower
-def test_a_node_with_a_key_that_nobody_registered_is_refused(trial: Loopback, folder: Path) -> None:
+def test_a_node_with_a_key_that_nobody_registered_is_refused(trial: FaultyLoopback, folder: Path) -> None:
     (folder / "sites" / "stranger").mkdir()
-    trial.start_node("stranger", unregistered=True)
+    trial.start_stranger("stranger")
     deadline = time.monotonic() + 300
     while trial.node_alive("stranger"):
         assert time.monotonic() < deadline, trial.node_output("stranger")
@@ -130,15 +131,15 @@ def test_a_node_with_a_key_that_nobody_registered_is_refused(trial: Loopback, fo
 
 
 @pytest.mark.flower
-def test_a_second_trial_in_the_same_folder_is_refused(trial: Loopback, folder: Path) -> None:
+def test_a_second_trial_in_the_same_folder_is_refused(trial: FaultyLoopback, folder: Path) -> None:
     with pytest.raises(UserError, match="another trial is running"):
         Loopback(folder, ["north", "south"])
     assert trial.node_alive("north")
 
 
 @pytest.mark.flower
-def test_no_private_key_and_no_token_is_in_the_logs(trial: Loopback) -> None:
-    keys = [trial.place / "server.key", trial.place / "ca.key", *(trial.place / "keys" / n for n in trial.nodes)]
+def test_no_private_key_and_no_token_is_in_the_logs(trial: FaultyLoopback) -> None:
+    keys = [trial.work / "server.key", trial.work / "ca.key", *(trial.work / "keys" / n for n in trial.nodes)]
     secrets = [line for key in keys for line in key.read_text().splitlines() if not line.startswith("-----")]
     logs = "".join(path.read_text(errors="replace") for path in trial.logs.iterdir())
     assert logs
@@ -147,7 +148,7 @@ def test_no_private_key_and_no_token_is_in_the_logs(trial: Loopback) -> None:
 
 
 @pytest.mark.flower
-def test_a_link_that_is_killed_leaves_nothing_and_comes_back(trial: Loopback, folder: Path) -> None:
+def test_a_link_that_is_killed_leaves_nothing_and_comes_back(trial: FaultyLoopback, folder: Path) -> None:
     """The last test of this federation: the link's own children live in sessions of their own."""
     assert any("flower-superlink" in line for line in marked(folder))
     trial.kill_link()
@@ -199,7 +200,7 @@ def test_a_site_keeps_its_key_over_trials_and_all_else_is_new(tmp_path: Path) ->
         with Loopback(tmp_path / "app", ["north"]) as trial:
             assert list(trial.logs.iterdir()) == []
             (trial.logs / "old.log").touch()
-            made.append([(trial.place / file).read_bytes() for file in ("keys/north", "keys/north.pub", "ca.pem")])
+            made.append([(trial.work / file).read_bytes() for file in ("keys/north", "keys/north.pub", "ca.pem")])
     assert made[0][:2] == made[1][:2]
     assert made[0][2] != made[1][2]
 

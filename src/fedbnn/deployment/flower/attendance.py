@@ -23,7 +23,7 @@ class Attendance:
     """The sites that are there.
 
     Attributes:
-        nodes: the node of each site that is there, by the site's place in the terms.
+        nodes: the node of each site that is there, by the site's index in the terms.
         models: what each site that has ever been there runs.
         keys: fingerprint of the key with which each site came first; the name is that key's from then on. Empty
             where Flower does not authenticate nodes.
@@ -37,7 +37,7 @@ class Attendance:
         self._terms = terms
         self._tell = tell
         self._importable = importable
-        self._refused: dict[int, str] = {}  # by node, what was said last
+        self._refused: dict[int, str] = {}  # by node, the reason that was told last
 
     @property
     def complete(self) -> bool:
@@ -100,13 +100,13 @@ class Attendance:
             raise BadMessage(f"'{name}' is there already, as node {self.nodes[client]}")
         if self.keys.setdefault(client, key) != key:
             raise BadMessage(f"'{name}' came with another key than before")
-        model = self._known(parsed(ModelSettings, json.dumps(facts.get("model")), "model"))
+        model = self._buildable(parsed(ModelSettings, json.dumps(facts.get("model")), "model"))
         if self.models.setdefault(client, model) != model:
             raise BadMessage(f"'{name}' had the model {self.models[client].architecture} before")
         self.nodes[client] = node
         self._tell(f"'{name}' is there")
 
-    def _known(self, model: ModelSettings) -> ModelSettings:
+    def _buildable(self, model: ModelSettings) -> ModelSettings:
         """The model, if the server may build it: to build what a node names would be to run code of its choice.
 
         Otherwise one that nobody can build. Methods that exchange outputs never try to.
@@ -118,11 +118,11 @@ class Attendance:
 Failed = Callable[[str, str], None]
 
 
-def _unheard(kind: str, text: str) -> None:
+def _ignore(kind: str, text: str) -> None:
     """Nobody wants to know more than the reply says."""
 
 
-def facts_of(reply: FlowerMessage, failed: Failed = _unheard) -> dict[str, Any]:
+def facts_of(reply: FlowerMessage, failed: Failed = _ignore) -> dict[str, Any]:
     """The facts of a reply that brings no arrays; a BadMessage with its reason if the node refused or failed."""
     message, facts = content_of(reply, 0, failed)
     if message.arrays:
@@ -130,7 +130,7 @@ def facts_of(reply: FlowerMessage, failed: Failed = _unheard) -> dict[str, Any]:
     return facts
 
 
-def content_of(reply: FlowerMessage, most: int, failed: Failed = _unheard) -> tuple[Message, dict[str, Any]]:
+def content_of(reply: FlowerMessage, most: int, failed: Failed = _ignore) -> tuple[Message, dict[str, Any]]:
     """Arrays of at most `most` bytes and facts of a reply; a BadMessage with its reason if the node refused or failed.
 
     Reasons come from nodes and are printed: they are cut, and kept to one line.

@@ -18,26 +18,26 @@ from fedbnn.federation.message import BadMessage, Message
 log = logging.getLogger("flwr")
 
 
-def make_app(node_of: Callable[[Context], Node], candid: bool = False) -> ClientApp:
-    """A ClientApp whose sites are found by `node_of`; if `candid`, it tells the server why it cannot go on."""
+def make_app(node_of: Callable[[Context], Node], share_errors: bool = False) -> ClientApp:
+    """A ClientApp whose sites `node_of` gives; with `share_errors` it tells the server why it cannot go on."""
     made = ClientApp()
 
     @made.query()
     def hello(message: FlowerMessage, context: Context) -> FlowerMessage:
-        return answered("hello", message, lambda: node_of(context), candid)
+        return answered("hello", message, lambda: node_of(context), share_errors)
 
     @made.train()
     def update(message: FlowerMessage, context: Context) -> FlowerMessage:
-        return answered("update", message, lambda: node_of(context), candid)
+        return answered("update", message, lambda: node_of(context), share_errors)
 
     @made.evaluate()
     def evaluate(message: FlowerMessage, context: Context) -> FlowerMessage:
-        return answered("evaluate", message, lambda: node_of(context), candid)
+        return answered("evaluate", message, lambda: node_of(context), share_errors)
 
     return made
 
 
-def answered(kind: Kind, message: FlowerMessage, find: Callable[[], Node], candid: bool) -> FlowerMessage:
+def answered(kind: Kind, message: FlowerMessage, find: Callable[[], Node], share_errors: bool) -> FlowerMessage:
     """The reply to one of the server's messages.
 
     Why a site refuses is told to the server. Why it cannot go on is written to the site's own log only: such a text may
@@ -53,7 +53,7 @@ def answered(kind: Kind, message: FlowerMessage, find: Callable[[], Node], candi
     except (UserError, ClientFailure) as error:
         log.error("failed: %s", error)
         told = {"failed": "user" if isinstance(error, UserError) else "client", "text": str(error)}
-        content = packed(Message(), told if candid else {"refused": "it cannot go on; its log says why"})
+        content = packed(Message(), told if share_errors else {"refused": "it cannot go on; its log says why"})
     return FlowerMessage(content, reply_to=message)
 
 
@@ -66,10 +66,10 @@ def _request(kind: Kind, message: Message, facts: dict[str, object]) -> Request:
 
 def _node_of(context: Context) -> Node:
     """The site that the node's own configuration names."""
-    place = context.node_config.get("site")
-    if not isinstance(place, str):
+    site_file = context.node_config.get("site")
+    if not isinstance(site_file, str):
         raise UserError("the node was started without --node-config 'site=\"/path/to/site.toml\"'")
-    return Node.from_file(Path(place))
+    return Node.from_file(Path(site_file))
 
 
 app = make_app(_node_of)

@@ -55,7 +55,7 @@ def serve(grid: Grid, folder: Path, tell: Tell = print) -> None:
             privacy=terms.privacy,
         )
         server = Server(terms.chosen(), roster, seed=terms.seed, participation=terms.participation)
-        _hold(run, terms, settings, server, attendance, grid, tell)
+        _run_rounds(run, terms, settings, server, attendance, grid, tell)
 
 
 def wait_for_all(attendance: Attendance, grid: Grid, wait: float, tell: Tell) -> None:
@@ -77,7 +77,7 @@ def wait_for_all(attendance: Attendance, grid: Grid, wait: float, tell: Tell) ->
         time.sleep(ASK_AGAIN)
 
 
-def _hold(
+def _run_rounds(
     run: RunFolder,
     terms: Terms,
     settings: ServerSettings,
@@ -110,25 +110,25 @@ def _hold(
         tell=tell,
         finished=finished,
     )
-    strategy.hold(grid)
+    strategy.run_rounds(grid)
     write_json(run.path / "result.json", {"terms": terms.to_dict(), "sites": _summary(run.metrics(), terms)})
     tell(f"finished: {run.path / 'result.json'}")
 
 
 def _summary(lines: Sequence[Mapping[str, Any]], terms: Terms) -> dict[str, dict[str, Any]]:
     """For each site: turns, bytes, and the last scores that it shares."""
-    found: dict[str, dict[str, Any]] = {}
+    summary: dict[str, dict[str, Any]] = {}
     for name in terms.sites:
         turns = [line for line in lines if line["name"] == name and "bytes_up" in line]
         scored = [line for line in lines if line["name"] == name and "nll" in line]
-        found[name] = {
+        summary[name] = {
             "turns": sum("rejected" not in line for line in turns),
             "dropped": sum("rejected" in line for line in turns),
             "bytes_up": sum(line["bytes_up"] for line in turns),
             "bytes_down": sum(line["bytes_down"] for line in turns),
             **({score: scored[-1][score] for score in SCORES} if scored else {}),
         }
-    return found
+    return summary
 
 
 def _remember(attendance: Attendance, path: Path, terms: Terms) -> None:

@@ -20,11 +20,11 @@ app = ServerApp()
 def main(grid: Grid, context: Context) -> None:
     """Serve the folder that the app's configuration names."""
     logging.getLogger("flwr").setLevel(logging.WARNING)  # of every round it would say what `_tell` says better
-    place = context.run_config.get("server")
+    folder = context.run_config.get("server")
     try:
-        if not isinstance(place, str):
+        if not isinstance(folder, str):
             raise UserError('[tool.flwr.app.config] has no server = "/path/of/the/server\'s/folder"')
-        serve(grid, Path(place), tell=_tell)
+        serve(grid, Path(folder), tell=_tell)
     except UserError as error:
         _tell(f"error: {error}")
         time.sleep(LAST_WORDS)

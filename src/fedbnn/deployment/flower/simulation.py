@@ -59,7 +59,7 @@ def simulate(journal: Journal, title: str) -> None:
             failed=_stop,
         )
         journal.resume(title, "flower-sim", server.load)
-        strategy.hold(grid)
+        strategy.run_rounds(grid)
         if not journal.final:
             strategy.evaluate(grid)
 
@@ -87,11 +87,11 @@ def simulate(journal: Journal, title: str) -> None:
 
 def simulated_app(config: str, folder: str, ledgers: str, device: str) -> ClientApp:
     """The ClientApp of all simulated sites: the configuration (JSON) deals their records, `folder` has their states."""
-    return make_app(lambda context: _nodes(config, folder, ledgers, device)[_place(context)], candid=True)
 
+    def node_of(context: Context) -> Node:
+        return _nodes(config, folder, ledgers, device)[int(context.node_config["partition-id"])]
 
-def _place(context: Context) -> int:
-    return int(context.node_config["partition-id"])
+    return make_app(node_of, share_errors=True)
 
 
 @lru_cache(maxsize=1)

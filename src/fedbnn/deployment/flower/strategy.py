@@ -9,7 +9,7 @@ round goes on with the others; a round that fewer than `quorum` sites answered i
 import math
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, cast
 
 from flwr.app import ArrayRecord, ConfigRecord, MessageType, MetricRecord
 from flwr.app import Message as FlowerMessage
@@ -66,7 +66,7 @@ class FederationStrategy(Strategy):
         self._quorum = quorum
         self._timeout = timeout  # seconds a site has for its turn
         self._listener = listener
-        self._failed = failed  # told of candid nodes that cannot go on: "user" or "client", and why
+        self._failed = failed  # told of nodes that share why they cannot go on: "user" or "client", and why
         self._tell = tell
         self._finished = finished
         self._asked: dict[int, FlowerMessage] = {}
@@ -75,7 +75,7 @@ class FederationStrategy(Strategy):
         self._started = 0.0
 
     @property
-    def left(self) -> int:
+    def rounds_left(self) -> int:
         """Rounds that are still to be held, the warm-up included."""
         return self._terms.rounds - self.server.round_number
 
@@ -157,7 +157,7 @@ class FederationStrategy(Strategy):
             self._turns = None
         return None
 
-    def heard(self, reply: FlowerMessage) -> None:
+    def on_reply(self, reply: FlowerMessage) -> None:
         """Pass on to the listener that a client is done."""
         number = self.server.round_number
         for client, sent in self._asked.items():
@@ -165,18 +165,18 @@ class FederationStrategy(Strategy):
                 kind = sent.metadata.message_type
                 self._listener(_ACTIVITIES[kind], number + (kind == MessageType.TRAIN), client)
 
-    def hold(self, grid: Grid) -> None:
+    def run_rounds(self, grid: Grid) -> None:
         """All rounds that are left."""
-        watched = WatchedGrid(grid, self.heard)
-        while self.left:
-            self.start(watched, ArrayRecord(), num_rounds=self.left, timeout=self._timeout)
+        watched = cast(Grid, WatchedGrid(grid, self.on_reply))
+        while self.rounds_left:
+            self.start(watched, ArrayRecord(), num_rounds=self.rounds_left, timeout=self._timeout)
 
     def evaluate(self, grid: Grid) -> None:
         """Score the last round again, whose scores were lost with the server's process."""
         self.attendance.greet(grid, min(self._timeout, GREETING))
         self._turns, self._started = {}, time.perf_counter()
         messages = self.configure_evaluate(0, ArrayRecord(), ConfigRecord(), grid)
-        watched = WatchedGrid(grid, self.heard)
+        watched = WatchedGrid(grid, self.on_reply)
         self.aggregate_evaluate(0, watched.send_and_receive(messages, timeout=self._timeout))
 
     def _wait_for_quorum(self, grid: Grid, wanted: Sequence[int]) -> None:
@@ -228,10 +228,10 @@ def _numbers(facts: object) -> dict[str, float]:
     return {name[:100]: _number(value) for name, value in facts.items()}
 
 
-def _evaluations(found: object) -> dict[str, Evaluation]:
-    if not isinstance(found, dict):
+def _evaluations(facts: object) -> dict[str, Evaluation]:
+    if not isinstance(facts, dict):
         raise BadMessage("they are not scores by variant")
     try:
-        return {variant: Evaluation.from_dict(one) for variant, one in found.items()}
+        return {variant: Evaluation.from_dict(one) for variant, one in facts.items()}
     except (AttributeError, KeyError, TypeError, ValueError, OverflowError) as error:
         raise BadMessage(f"they cannot be read: {error}") from error

@@ -5,6 +5,7 @@ travels: sites get `ca.pem`, the server gets a site's public key.
 """
 
 import datetime
+import inspect
 import ipaddress
 import os
 import re
@@ -33,19 +34,19 @@ HOST_NAME = re.compile(r"(?=.{1,253}\Z)([a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?\.)*[a
 Names = list[x509.GeneralName]
 
 
-def make_authority(folder: Path, days: int = AUTHORITY_DAYS) -> None:
+def make_authority(folder: Path) -> None:
     """Write `ca.pem`, which sites trust, and `ca.key`, which signs the server's certificates and nothing below them."""
     refuse_existing(folder / "ca.pem", folder / "ca.key")
     key = ec.generate_private_key(ec.SECP384R1())
     name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "fedbnn federation")])
     identifier = x509.SubjectKeyIdentifier.from_public_key(key.public_key())
     certificate = (
-        _dated(x509.CertificateBuilder(), days)
+        _dated(AUTHORITY_DAYS)
         .subject_name(name)
         .issuer_name(name)
         .public_key(key.public_key())
         .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
-        .add_extension(_usage(key_cert_sign=True, crl_sign=True), critical=True)
+        .add_extension(_usage("key_cert_sign", "crl_sign"), critical=True)
         .add_extension(identifier, critical=False)
         .sign(key, hashes.SHA384())
     )
@@ -53,7 +54,7 @@ def make_authority(folder: Path, days: int = AUTHORITY_DAYS) -> None:
     (folder / "ca.pem").write_bytes(certificate.public_bytes(Encoding.PEM))
 
 
-def make_server_certificate(folder: Path, hosts: Sequence[str], days: int = SERVER_DAYS) -> None:
+def make_server_certificate(folder: Path, hosts: Sequence[str]) -> None:
     """Write `server.pem` and `server.key`, signed by the authority in the same folder.
 
     `hosts` are the names and IP addresses under which the server is called, by sites and by itself: a client refuses
@@ -67,13 +68,13 @@ def make_server_certificate(folder: Path, hosts: Sequence[str], days: int = SERV
     key = ec.generate_private_key(ec.SECP384R1())
     issuer = authority.extensions.get_extension_for_class(x509.SubjectKeyIdentifier).value
     certificate = (
-        _dated(x509.CertificateBuilder(), days)
+        _dated(SERVER_DAYS)
         .subject_name(x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "fedbnn server")]))
         .issuer_name(authority.subject)
         .public_key(key.public_key())
         .add_extension(x509.SubjectAlternativeName(names), critical=False)
         .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
-        .add_extension(_usage(digital_signature=True), critical=True)
+        .add_extension(_usage("digital_signature"), critical=True)
         .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
         .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
         .add_extension(x509.AuthorityKeyIdentifier.from_issuer_subject_key_identifier(issuer), critical=False)
@@ -134,27 +135,18 @@ def _general_name(host: str) -> x509.GeneralName:
     return x509.DNSName(host.lower())
 
 
-def _dated(builder: x509.CertificateBuilder, days: int) -> x509.CertificateBuilder:
+def _dated(days: int) -> x509.CertificateBuilder:
     now = datetime.datetime.now(datetime.UTC)
     return (
-        builder.serial_number(x509.random_serial_number())
+        x509.CertificateBuilder()
+        .serial_number(x509.random_serial_number())
         .not_valid_before(now - CLOCK_SKEW)
         .not_valid_after(now + datetime.timedelta(days=days))
     )
 
 
-def _usage(*, digital_signature: bool = False, key_cert_sign: bool = False, crl_sign: bool = False) -> x509.KeyUsage:
-    return x509.KeyUsage(
-        digital_signature=digital_signature,
-        key_cert_sign=key_cert_sign,
-        crl_sign=crl_sign,
-        content_commitment=False,
-        key_encipherment=False,
-        data_encipherment=False,
-        key_agreement=False,
-        encipher_only=False,
-        decipher_only=False,
-    )
+def _usage(*granted: str) -> x509.KeyUsage:
+    return x509.KeyUsage(**{usage: usage in granted for usage in inspect.signature(x509.KeyUsage).parameters})
 
 
 def _pem(key: ec.EllipticCurvePrivateKey) -> bytes:

@@ -148,7 +148,7 @@ def write_federation(folder: Path, config: Config, run: str = "") -> Terms:
 
     The run's name is the data set's and the method's unless it is given.
     """
-    _check_place(folder)
+    _check_folder(folder)
     run = run or _run_name(config)
     if not re.match(RUN_NAME, run):
         raise UserError(f"--run {run}: use a-z, 0-9 and dashes, at most 60 characters, no dash in front")
@@ -181,7 +181,7 @@ def write_federation(folder: Path, config: Config, run: str = "") -> Terms:
     return terms
 
 
-def _check_place(folder: Path) -> None:
+def _check_folder(folder: Path) -> None:
     if folder.is_symlink() or (folder.exists() and not folder.is_dir()):
         raise UserError(f"{folder} is there already and no folder; give another name")
     if folder.is_dir() and any(folder.iterdir()):
@@ -229,7 +229,7 @@ def _write_site(folder: Path, site: Site, terms: Terms, config: Config, data: Fe
     text = SITE.format(
         name=toml_value(client.name),
         device=toml_value(config.engine.device),
-        classes=_said(terms.class_names),
+        classes=_class_list(terms.class_names),
         source=data.dataset.name,
         shape=" x ".join(map(str, terms.input_shape)),
         model=toml_value(client.model.name),
@@ -245,17 +245,16 @@ def _write_site(folder: Path, site: Site, terms: Terms, config: Config, data: Fe
 
 def records_of(data: FederatedData, index: int, split: Split) -> dict[str, Floats | Labels]:
     """A client's records as loaded, and those it is scored on: of a natural client its own, otherwise all."""
-    rows, whole = data.client_indices[index], data.dataset
-    x, y = whole.x_train, whole.y_train
+    rows, x, y = data.client_indices[index], data.dataset.x_train, data.dataset.y_train
     _, labels, groups = data.evaluation(split)
-    inputs = whole.x_test if split == "test" else x[data.validation_indices]
+    inputs = data.dataset.x_test if split == "test" else x[data.validation_indices]
     scored = np.ones(len(labels), dtype=np.bool_)
     if data.natural and groups is not None:
         scored = np.equal(groups, data.client_names[index])
     return {"x_train": x[rows], "y_train": y[rows], "x_test": inputs[scored], "y_test": labels[scored]}
 
 
-def _said(class_names: tuple[str, ...], most: int = 12) -> str:
+def _class_list(class_names: tuple[str, ...], most: int = 12) -> str:
     """For people to read; one line of it, whatever a name holds."""
     names = ", ".join(toml_value(name) for name in class_names[:most])
     return f"{len(class_names)} classes: {names}{', ...' if len(class_names) > most else ''}"

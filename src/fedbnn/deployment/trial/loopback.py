@@ -25,17 +25,17 @@ from fedbnn.deployment.trial.processes import (
     POLL_SECONDS,
     STOP_SECONDS,
     Process,
-    end_marked,
     environment,
+    ignoring_interrupts,
+    kill_marked,
     start,
-    undisturbed,
-    until,
+    wait_until,
 )
 
 HOST = "127.0.0.1"
 CONNECTION = "loopback"
 START_SECONDS = 180.0  # each process imports Flower first, on a busy machine among others
-TAKEN_IN = "SuperNode ID:"
+CONNECTED = "SuperNode ID:"
 REFUSED = "[code: 2004]"
 STARTED = re.compile(r"Successfully started run (\d+)")
 
@@ -57,8 +57,8 @@ class Submission:
     @property
     def run(self) -> str:
         """The number that Flower gave the run; empty until it has."""
-        found = STARTED.search(self.output())
-        return found[1] if found else ""
+        started = STARTED.search(self.output())
+        return started[1] if started else ""
 
     def lines(self, timeout: float) -> Iterator[str]:
         """Each line as it is written, until the run ends."""
@@ -66,22 +66,17 @@ class Submission:
         while True:
             alive = self._process.alive
             text = self.output()
-            whole = len(text) if not alive else text.rfind("\n") + 1
-            yield from text[given:whole].splitlines()
-            given = max(given, whole)
+            end = len(text) if not alive else text.rfind("\n") + 1  # of the last line that is written to its end
+            yield from text[given:end].splitlines()
+            given = max(given, end)
             if not alive:
                 return
             if time.monotonic() > deadline:
                 raise LoopbackFailure(f"the run is not over after {timeout:.0f} s; see {self._process.log.parent}")
             time.sleep(POLL_SECONDS)
 
-    def wait(self, timeout: float) -> str:
-        """Flower's word for how the run ended, e.g. finished:completed or finished:failed."""
-        for _ in self.lines(timeout):
-            pass
-        return self.status()
-
     def status(self) -> str:
+        """Flower's word for how the run is or ended, e.g. finished:completed or finished:failed."""
         if not self.run:
             return f"never started: {self.output().strip()}"
         return self._ask(self.run)
@@ -99,8 +94,8 @@ class Loopback:
 
     def __init__(self, folder: Path, nodes: Sequence[str], env: Mapping[str, str] | None = None) -> None:
         self.folder = folder.resolve()
-        self.place = self.folder / "loopback"
-        self.logs = self.place / "logs"
+        self.work = self.folder / "loopback"
+        self.logs = self.work / "logs"
         self.nodes = tuple(nodes)
         self._mark = secrets.token_hex(16)
         self._env = environment(env or {})
@@ -126,14 +121,14 @@ class Loopback:
 
         Started again it has the same port and the same database, so registrations survive and nodes find it again.
         """
-        first = not (self.place / "link.db").exists()
+        first = not (self.work / "link.db").exists()
         host, port = self.address.split(":")
         process = self._start(
             "link",
             [
-                *("flower-superlink", "--host", host, "--port", port, "--database", str(self.place / "link.db")),
-                *("--ssl-ca-certfile", str(self.place / "ca.pem"), "--ssl-certfile", str(self.place / "server.pem")),
-                *("--ssl-keyfile", str(self.place / "server.key"), "--enable-supernode-auth"),
+                *("flower-superlink", "--host", host, "--port", port, "--database", str(self.work / "link.db")),
+                *("--ssl-ca-certfile", str(self.work / "ca.pem"), "--ssl-certfile", str(self.work / "server.pem")),
+                *("--ssl-keyfile", str(self.work / "server.key"), "--enable-supernode-auth"),
                 "--disable-runtime-dependency-installation",
             ],
         )
@@ -144,23 +139,10 @@ class Loopback:
                 if one.finish(START_SECONDS) != 0:
                     raise LoopbackFailure(f"{one.name}: the link did not take the key; see {one.log}")
 
-    def start_node(self, name: str, *, unregistered: bool = False) -> None:
-        """Start a site's SuperNode and wait until the link has taken it in.
-
-        With `unregistered` it gets a key that nobody has told the link, and nothing is waited for.
-        """
-        key = self.place / "keys" / name
-        if unregistered:
-            key = self.place / f"stranger-{secrets.token_hex(4)}"
-            make_node_key(key)
-        self._start_node(name, key)
-        if not unregistered:
-            self._wait_for_node(name)
-
     def start_nodes(self) -> None:
         """Start all SuperNodes at once and wait for each."""
         for name in self.nodes:
-            self._start_node(name, self.place / "keys" / name)
+            self._start_node(name, self.work / "keys" / name)
         for name in self.nodes:
             self._wait_for_node(name)
 
@@ -171,33 +153,16 @@ class Loopback:
         self._runs.append(process)
         return Submission(process, self._status)
 
-    def node_output(self, name: str) -> str:
-        """What a node has logged since it was started last."""
-        return self._running[name].output()
-
-    def node_alive(self, name: str) -> bool:
-        return name in self._running and self._running[name].alive
-
-    def kill_node(self, name: str) -> None:
-        """End a node with no chance to say goodbye."""
-        self._running.pop(name).kill()
-
-    def kill_link(self) -> None:
-        """End the link, and the run's server part with it, with no chance to say goodbye."""
-        if self._link is not None:
-            self._link.kill()
-            self._link = None
-
     def close(self) -> None:
         """End everything: nodes may say goodbye for a few seconds, then all that is left is killed."""
         processes = [*self._runs, *self._running.values(), *([self._link] if self._link else [])]
-        with undisturbed():
+        with ignoring_interrupts():
             for process in processes:
                 process.ask_to_stop()
-            until(lambda: not any(process.alive for process in processes), STOP_SECONDS)
+            wait_until(lambda: not any(process.alive for process in processes), STOP_SECONDS)
             for process in processes:
                 process.kill()
-            until(lambda: not end_marked(self._mark), STOP_SECONDS)
+            wait_until(lambda: not kill_marked(self._mark), STOP_SECONDS)
         self._runs.clear()
         self._running.clear()
         self._link = None
@@ -216,7 +181,7 @@ class Loopback:
         lock.seek(0)
         earlier = lock.read().strip()
         if re.fullmatch("[0-9a-f]{32}", earlier):
-            until(lambda: not end_marked(earlier), STOP_SECONDS)
+            wait_until(lambda: not kill_marked(earlier), STOP_SECONDS)
         lock.truncate(0)
         lock.write(self._mark)
         lock.flush()
@@ -227,29 +192,27 @@ class Loopback:
         for name in self.nodes:
             if not (self.folder / "sites" / name / "site.toml").is_file():
                 raise UserError(f"{self.folder}: no sites/{name}/site.toml; `fedbnn flower init` writes such a folder")
-        keys = self.place / "keys"
+        keys = self.work / "keys"
         keys.mkdir(parents=True, exist_ok=True, mode=0o700)
-        for old in self.place.iterdir():
+        for old in self.work.iterdir():
             if old.is_dir() and old != keys:
                 shutil.rmtree(old)
             elif old != keys:
                 old.unlink()
         self.logs.mkdir()
-        make_authority(self.place)
-        make_server_certificate(self.place, [HOST, "localhost"])
+        make_authority(self.work)
+        make_server_certificate(self.work, [HOST, "localhost"])
         for name in self.nodes:
             if not (keys / f"{name}.pub").is_file():
                 (keys / name).unlink(missing_ok=True)
                 make_node_key(keys / name)
 
     def _start_node(self, name: str, key: Path) -> None:
-        if self.node_alive(name):
-            raise ValueError(f"{name} is running")
         site = self.folder / "sites" / name / "site.toml"
         self._running[name] = self._start(
             name,
             [
-                *("flower-supernode", "--superlink", self.address, "--root-certificates", str(self.place / "ca.pem")),
+                *("flower-supernode", "--superlink", self.address, "--root-certificates", str(self.work / "ca.pem")),
                 *("--auth-supernode-private-key", str(key), "--host", HOST, "--port", str(_free_port())),
                 *("--node-config", f"site={json.dumps(str(site))}"),
             ],
@@ -264,16 +227,16 @@ class Loopback:
         deadline = time.monotonic() + START_SECONDS
         while True:
             process = self._running[name]
-            until(partial(_settled, process), deadline - time.monotonic())
-            if TAKEN_IN in process.output():
+            wait_until(partial(_settled, process), deadline - time.monotonic())
+            if CONNECTED in process.output():
                 return
             if process.alive or REFUSED not in process.output() or time.monotonic() > deadline:
                 raise LoopbackFailure(f"node {name} was not taken in by the link; see {process.log}")
             process.kill()
-            self._start_node(name, self.place / "keys" / name)
+            self._start_node(name, self.work / "keys" / name)
 
     def _register(self, name: str) -> Process:
-        key = self.place / "keys" / f"{name}.pub"
+        key = self.work / "keys" / f"{name}.pub"
         return self._start(f"register-{name}", ["flwr", "supernode", "register", str(key), CONNECTION, "--name", name])
 
     def _status(self, run: str) -> str:
@@ -285,18 +248,18 @@ class Loopback:
             return f"unknown: {asked.output().strip()}"
 
     def _start(self, name: str, command: list[str]) -> Process:
-        home = self.place / "flwr" / name  # one each, as on hosts of their own
+        home = self.work / "flwr" / name  # one each, as on hosts of their own
         home.mkdir(parents=True, exist_ok=True)
         (home / "config.toml").write_text(
             f"[superlink]\ndefault = {json.dumps(CONNECTION)}\n\n[superlink.{CONNECTION}]\n"
-            f"address = {json.dumps(self.address)}\nroot-certificates = {json.dumps(str(self.place / 'ca.pem'))}\n",
+            f"address = {json.dumps(self.address)}\nroot-certificates = {json.dumps(str(self.work / 'ca.pem'))}\n",
             encoding="utf-8",
         )
         return start(name, command, home, self.logs / f"{name}.log", self._mark, self._env)
 
     def _healthy(self) -> bool:
         host, port = self.address.split(":")
-        context = ssl.create_default_context(cafile=self.place / "ca.pem")
+        context = ssl.create_default_context(cafile=self.work / "ca.pem")
         connection = http.client.HTTPSConnection(host, int(port), timeout=2, context=context)
         try:
             connection.request("GET", "/health")
@@ -307,14 +270,14 @@ class Loopback:
             connection.close()
 
     def _wait_for(self, process: Process, condition: Callable[[], bool], what: str) -> None:
-        until(lambda: condition() or not process.alive, START_SECONDS)
+        wait_until(lambda: condition() or not process.alive, START_SECONDS)
         if not condition():
             words = "ended before it could" if not process.alive else f"did not within {START_SECONDS:.0f} s"
             raise LoopbackFailure(f"{process.name} {words} {what}; see {process.log}")
 
 
 def _settled(node: Process) -> bool:
-    return TAKEN_IN in node.output() or not node.alive
+    return CONNECTED in node.output() or not node.alive
 
 
 def _free_port() -> int:

@@ -15,7 +15,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 from fedbnn.base.errors import UserError
@@ -41,7 +41,7 @@ class Process:
     log: Path
     mark: str
     popen: subprocess.Popen[bytes]
-    written: int = field(default=0)
+    log_start: int  # bytes that the log held before
 
     @property
     def alive(self) -> bool:
@@ -50,7 +50,7 @@ class Process:
     def output(self) -> str:
         """What it has written since it was started."""
         with self.log.open("rb") as file:
-            file.seek(self.written)
+            file.seek(self.log_start)
             return COLOUR.sub("", file.read().decode("utf-8", "replace"))
 
     def finish(self, seconds: float) -> int | None:
@@ -69,7 +69,7 @@ class Process:
         with suppress(ProcessLookupError, PermissionError):
             os.killpg(self.popen.pid, signal.SIGKILL)
         self.popen.wait()
-        until(lambda: not end_marked(self.mark), STOP_SECONDS)
+        wait_until(lambda: not kill_marked(self.mark), STOP_SECONDS)
 
 
 def start(name: str, command: list[str], home: Path, log: Path, mark: str, env: Mapping[str, str]) -> Process:
@@ -98,7 +98,7 @@ def environment(more: Mapping[str, str]) -> dict[str, str]:
 
 
 @contextmanager
-def undisturbed() -> Iterator[None]:
+def ignoring_interrupts() -> Iterator[None]:
     """A second Ctrl-C shall not leave half of the processes running."""
     if threading.current_thread() is not threading.main_thread():
         yield
@@ -110,7 +110,7 @@ def undisturbed() -> Iterator[None]:
         signal.signal(signal.SIGINT, before)
 
 
-def until(condition: Callable[[], bool], seconds: float) -> bool:
+def wait_until(condition: Callable[[], bool], seconds: float) -> bool:
     """Whether the condition came true in this time."""
     deadline = time.monotonic() + seconds
     while not condition():
@@ -120,16 +120,16 @@ def until(condition: Callable[[], bool], seconds: float) -> bool:
     return True
 
 
-def end_marked(mark: str) -> list[int]:
-    """Kill every process that carries this mark; those that were found.
+def kill_marked(mark: str) -> list[int]:
+    """Kill every process that carries this mark; their ids.
 
     Where there is no /proc, Flower's own watch ends them: each looks every 0.2 s whether the one that started it lives.
     """
     wanted = f"{MARK}={mark}".encode()
-    found = []
-    for place in Path("/proc").glob("[0-9]*"):
+    killed = []
+    for process in Path("/proc").glob("[0-9]*"):
         with suppress(OSError):
-            if any(entry.startswith(wanted) for entry in (place / "environ").read_bytes().split(b"\0")):
-                found.append(int(place.name))
-                os.kill(int(place.name), signal.SIGKILL)
-    return found
+            if any(entry.startswith(wanted) for entry in (process / "environ").read_bytes().split(b"\0")):
+                killed.append(int(process.name))
+                os.kill(int(process.name), signal.SIGKILL)
+    return killed

@@ -13,7 +13,7 @@ from fedbnn.deployment.site_file import SiteSettings, read_site
 from fedbnn.deployment.terms import Terms, read_terms
 from fedbnn.deployment.trial.loopback import Loopback, LoopbackFailure
 
-FLOWERS_WORD = re.compile(r"(INFO|DEBUG|WARNING|ERROR) ?: *(.*)")
+LOG_LINE = re.compile(r"(INFO|DEBUG|WARNING|ERROR) ?: *(.*)")
 NOISE = re.compile(
     r"Flower App configuration warnings|- Recommended property|Using SuperLink|Starting logstream|Start `flwr-|"
     r"Successfully (started|installed)|All logs for run|$"
@@ -62,8 +62,8 @@ class Trial:
 
 def plain(line: str) -> str:
     """What a line of Flower's log says to somebody who only wants to know how the run goes; empty: nothing."""
-    found = FLOWERS_WORD.match(line)
-    level, words = (found[1], found[2].strip()) if found else ("", line.rstrip())
+    logged = LOG_LINE.match(line)
+    level, words = (logged[1], logged[2].strip()) if logged else ("", line.rstrip())
     if NOISE.match(words) or level == "DEBUG":
         return ""
     return f"{level.lower()}: {words}" if level in ("WARNING", "ERROR") else words

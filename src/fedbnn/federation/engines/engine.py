@@ -22,7 +22,7 @@ class Site:
         own: marks the evaluation records of the client's own classes.
         weights: how many weights its model has.
         operations: floating-point operations of its model for one record; 0 where nobody has to share out the work.
-        foreign: inputs that are nobody's, on which its uncertainty is tried after the last round.
+        foreign: inputs of no client, on which its uncertainty is tried after the last round.
 
     """
 

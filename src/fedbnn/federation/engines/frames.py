@@ -11,7 +11,7 @@ class Frame(NamedTuple):
     """A header, and bytes that go with it (a Message, or nothing)."""
 
     header: dict[str, Any]
-    payload: bytes
+    payload: bytes = b""
 
 
 def write(stream: IO[bytes], header: dict[str, Any], payload: bytes = b"") -> None:

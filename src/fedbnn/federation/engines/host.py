@@ -80,16 +80,16 @@ class ClientHost:
                 for variant, state in models.items()
             }
             self._check_finite(client, round_number, predictions)
-            found: dict[str, Evaluation] = {
+            evaluations: dict[str, Evaluation] = {
                 variant: evaluate(prediction, site.evaluation.y, site.own)
                 for variant, prediction in predictions.items()
             }
             if foreign and site.foreign is not None:
                 # The same stream gives the same weight draws as above: what differs are the inputs alone.
                 for variant, state in models.items():
-                    asked = self.method.predict(state, site.client, site.foreign, rng).to(CPU)
-                    found[variant] = with_detection(found[variant], predictions[variant], site.own, asked)
-            return found
+                    unknown = self.method.predict(state, site.client, site.foreign, rng).to(CPU)
+                    evaluations[variant] = with_detection(evaluations[variant], predictions[variant], site.own, unknown)
+            return evaluations
 
     def predict(self, client: int, x: Tensor, round_number: int, message: Message, variant: str | None) -> Prediction:
         site, rng = self.sites[client].client, Stream((self.seed, "evaluate", round_number, client), self.device)

@@ -89,7 +89,7 @@ class WorkerPool:
             "seed": seed,
             "device": str(self._device),
         }
-        self._everyone([({**header, "clients": share}, b"") for share in self._shares])
+        self._everyone([{**header, "clients": share} for share in self._shares])
 
     def update(self, round_number: int, messages: Mapping[int, Message]) -> Iterator[tuple[int, Reply]]:
         for frame in self._exchange(self._to_clients("update", round_number, messages)):
@@ -100,8 +100,8 @@ class WorkerPool:
         self, round_number: int, messages: Mapping[int, Message], foreign: bool = False
     ) -> Iterator[tuple[int, dict[str, Evaluation]]]:
         for frame in self._exchange(self._to_clients("evaluate", round_number, messages, foreign=foreign)):
-            found = frame.header["evaluation"]
-            yield frame.header["client"], {name: Evaluation.from_dict(one) for name, one in found.items()}
+            scores = frame.header["evaluation"]
+            yield frame.header["client"], {variant: Evaluation.from_dict(one) for variant, one in scores.items()}
 
     def predict(
         self, client: int, x: Tensor, round_number: int, message: Message, variant: str | None = None
@@ -109,14 +109,14 @@ class WorkerPool:
         worker = next(k for k, share in enumerate(self._shares) if client in share)
         request = {"request": "predict", "client": client, "round": round_number, "variant": variant}
         arrays = {"x": x, **{f"message.{name}": array for name, array in message.arrays.items()}}
-        [frame] = self._exchange({worker: [(request, Message(arrays).to_bytes())]})
+        [frame] = self._exchange({worker: [frames.Frame(request, Message(arrays).to_bytes())]})
         return Prediction(**Message.from_bytes(frame.payload).arrays)
 
     def save(self, folder: Path) -> None:
-        self._everyone([({"request": "save", "folder": str(folder.resolve())}, b"")] * len(self._processes))
+        self._everyone([{"request": "save", "folder": str(folder.resolve())}] * len(self._processes))
 
     def load(self, folder: Path) -> None:
-        self._everyone([({"request": "load", "folder": str(folder.resolve())}, b"")] * len(self._processes))
+        self._everyone([{"request": "load", "folder": str(folder.resolve())}] * len(self._processes))
 
     def close(self) -> None:
         for process in self._processes:
@@ -129,28 +129,26 @@ class WorkerPool:
 
     def _to_clients(
         self, request: str, round_number: int, messages: Mapping[int, Message], **more: Any
-    ) -> dict[int, list[tuple[dict[str, Any], bytes]]]:
+    ) -> dict[int, list[frames.Frame]]:
         """One frame a worker and message: what goes to all clients alike crosses each pipe once."""
-        requests: dict[int, list[tuple[dict[str, Any], bytes]]] = {}
+        requests: dict[int, list[frames.Frame]] = {}
         for worker, share in enumerate(self._shares):
             groups: dict[int, list[int]] = {}
             for client in share:
                 if client in messages:
                     groups.setdefault(id(messages[client]), []).append(client)
+            header = {"request": request, "round": round_number, **more}
             requests[worker] = [
-                (
-                    {"request": request, "round": round_number, "clients": clients, **more},
-                    messages[clients[0]].to_bytes(),
-                )
+                frames.Frame({**header, "clients": clients}, messages[clients[0]].to_bytes())
                 for clients in groups.values()
             ]
         return requests
 
-    def _everyone(self, requests: list[tuple[dict[str, Any], bytes]]) -> None:
-        for _ in self._exchange({worker: [request] for worker, request in enumerate(requests)}):
+    def _everyone(self, headers: list[dict[str, Any]]) -> None:
+        for _ in self._exchange({worker: [frames.Frame(header)] for worker, header in enumerate(headers)}):
             pass
 
-    def _exchange(self, requests: Mapping[int, list[tuple[dict[str, Any], bytes]]]) -> Iterator[frames.Frame]:
+    def _exchange(self, requests: Mapping[int, list[frames.Frame]]) -> Iterator[frames.Frame]:
         """Give each worker its requests, one at a time, and yield their result frames as they come."""
         waiting = {worker: list(queue) for worker, queue in requests.items() if queue}
         self._busy.clear()
@@ -159,10 +157,10 @@ class WorkerPool:
         except (UserError, ClientFailure, GeneratorExit):
             # What the others still have to say would be taken for answers to the next request.
             for worker in sorted(self._busy):
-                self._silence(worker)
+                self._finish(worker)
             raise
 
-    def _answers(self, waiting: dict[int, list[tuple[dict[str, Any], bytes]]]) -> Iterator[frames.Frame]:
+    def _answers(self, waiting: dict[int, list[frames.Frame]]) -> Iterator[frames.Frame]:
         with selectors.DefaultSelector() as selector:
             for worker, queue in waiting.items():
                 selector.register(cast(IO[bytes], self._processes[worker].stdout), selectors.EVENT_READ, worker)
@@ -179,7 +177,7 @@ class WorkerPool:
                         del waiting[worker]
                         selector.unregister(key.fileobj)
 
-    def _give(self, worker: int, request: tuple[dict[str, Any], bytes]) -> None:
+    def _give(self, worker: int, request: frames.Frame) -> None:
         self._busy.add(worker)
         try:
             frames.write(cast(IO[bytes], self._processes[worker].stdin), *request)
@@ -198,7 +196,7 @@ class WorkerPool:
             raise ClientFailure(frame.header["failure"])
         return frame
 
-    def _silence(self, worker: int) -> None:
+    def _finish(self, worker: int) -> None:
         """Read on to the end of what this worker is doing."""
         while worker in self._busy:
             with suppress(UserError, ClientFailure):

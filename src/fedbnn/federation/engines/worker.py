@@ -45,12 +45,16 @@ class Worker:
             device = torch.device(header["device"])
             self.host = ClientHost(method_from(header["method"]), sites, header["seed"], device)
         elif request == "update":
-            self._update(self._started, header, Message.from_bytes(payload))
+            message = Message.from_bytes(payload)
+            for client in header["clients"]:
+                reply = self._started.update(client, header["round"], message)
+                answer = {"client": client, "info": dict(reply.info), "seconds": reply.seconds}
+                self._send(answer, reply.message.to_bytes())
         elif request == "evaluate":
             message = Message.from_bytes(payload)
             for client in header["clients"]:
-                found = self._started.evaluate(client, header["round"], message, header["foreign"])
-                self._send({"client": client, "evaluation": {name: one.to_dict() for name, one in found.items()}})
+                scores = self._started.evaluate(client, header["round"], message, header["foreign"])
+                self._send({"client": client, "evaluation": {name: one.to_dict() for name, one in scores.items()}})
         elif request == "predict":
             sent = dict(Message.from_bytes(payload).arrays)
             x = sent.pop("x").clone()
@@ -63,12 +67,6 @@ class Worker:
         elif request == "load":
             self._started.load(Path(header["folder"]))
         self._send({"done": request})
-
-    def _update(self, host: ClientHost, header: dict[str, Any], message: Message) -> None:
-        for client in header["clients"]:
-            reply = host.update(client, header["round"], message)
-            answer = {"client": client, "info": dict(reply.info), "seconds": reply.seconds}
-            self._send(answer, reply.message.to_bytes())
 
     @property
     def _started(self) -> ClientHost:

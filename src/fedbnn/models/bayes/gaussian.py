@@ -36,7 +36,7 @@ class Gaussian:
 
     @classmethod
     def isotropic(cls, size: int, sd: float, device: torch.device | str = "cpu") -> "Gaussian":
-        """N(0, sd^2) on every weight: the prior of a client that has heard from nobody."""
+        """N(0, sd^2) on every weight: the prior of a client before any consensus."""
         return cls.around(torch.zeros(size, device=device), inverse_softplus(sd))
 
     def with_sd_at_least(self, floor: float) -> "Gaussian":

@@ -46,10 +46,10 @@ class ClassTree:
     def positions(self, labels: Tensor) -> Tensor:
         """The leaf of every label; all labels must be among the tree's classes."""
         held = torch.tensor(self.classes)
-        found = torch.searchsorted(held, labels).clamp_max(len(held) - 1)
-        if not torch.equal(held[found], labels):
+        positions = torch.searchsorted(held, labels).clamp_max(len(held) - 1)
+        if not torch.equal(held[positions], labels):
             raise ValueError("a label is not among the classes of the tree")
-        return found
+        return positions
 
 
 def fit_tree(embeddings: Tensor, labels: Tensor) -> ClassTree:

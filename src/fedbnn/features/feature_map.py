@@ -1,0 +1,93 @@
+"""What a public feature map is: what a small softmax head sees when it is trained under differential privacy.
+
+A map is fitted on the public alignment set alone, so it costs no privacy and is the same for everybody. It ends in
+
+    phi(x) = (z, k) / ||(z, k)||,      so ||phi(x)|| = 1
+
+with a constant k for the head's bias: the gradient phi (e_y - p)^T of a record's cross-entropy is then never longer
+than sqrt(2), and at p = 1 / classes never longer than 1. Noise is the same in every direction of phi, hence few
+directions, none of them faint.
+
+Numbers from elsewhere are not trusted with the norm: `unit_rows` sets it on whatever a map produced.
+"""
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from typing import Self
+
+import torch
+from torch import Tensor
+
+_SHRINK = 1 - 1e-6  # rounding to single precision must not push a norm above one
+_BATCH = 256  # records mapped at once
+
+
+def unit_rows(v: Tensor) -> Tensor:
+    """Rows of length one, never more in floating point; a row that is zero or not finite becomes zero.
+
+    A record that cannot be represented then contributes nothing: an error would tell that it is there.
+    """
+    double = v.double()
+    norms = double.norm(dim=1, keepdim=True)
+    usable = norms.isfinite() & (norms > 0)
+    return torch.where(usable, double / torch.where(usable, norms, 1.0) * _SHRINK, 0.0).float()
+
+
+@dataclass(frozen=True)
+class FeatureMap(ABC):
+    """phi: a function of records, given by single-precision tensors that can be stored and sent by name.
+
+    A kind of map is a subclass in a file of its own, which says how it is fitted and what the coordinates z are. Its
+    fields are its tensors.
+    """
+
+    constant: Tensor  # [1]: the coordinate k
+
+    def __post_init__(self) -> None:
+        for name, value in self.tensors().items():
+            if value.dtype != torch.float32 or not bool(value.isfinite().all()):
+                raise ValueError(f"'{name}' of a feature map must be finite and torch.float32")
+        if self.constant.shape != (1,):
+            raise ValueError("'constant' of a feature map must be one number")
+
+    @classmethod
+    @abstractmethod
+    def fit(cls, alignment: Tensor, dimensions: int, generator: torch.Generator) -> Self:
+        """The map of these public records; chance comes from the generator alone."""
+
+    @property
+    @abstractmethod
+    def shape(self) -> tuple[int, ...]:
+        """Of the records it takes; one number where they are flattened first."""
+
+    @property
+    @abstractmethod
+    def dimensions(self) -> int:
+        """The length of phi, with its constant."""
+
+    @abstractmethod
+    def coordinates(self, x: Tensor) -> Tensor:
+        """The z of each record [n, dimensions - 1]."""
+
+    @torch.no_grad()
+    def __call__(self, x: Tensor) -> Tensor:
+        """The phi of each record [n, dimensions], with ||phi|| = 1; zero for a record that has no finite features."""
+        given = tuple(x.shape[1:])
+        if self.shape not in (given, (math.prod(given),)):
+            raise ValueError(f"records have shape {given}: this feature map takes {self.shape}")
+        parts = [self.coordinates(part) for part in x.split(_BATCH)]
+        z = torch.cat(parts) if parts else torch.empty(0, self.dimensions - 1)
+        return unit_rows(torch.cat([z, self.constant.expand(len(z), 1)], 1))
+
+    def tensors(self) -> dict[str, Tensor]:
+        return {field.name: getattr(self, field.name) for field in fields(self)}
+
+    @classmethod
+    def from_tensors(cls, tensors: Mapping[str, Tensor]) -> Self:
+        """The map that `tensors` gave; raises a ValueError if these are not a map's."""
+        names = {field.name for field in fields(cls)}
+        if tensors.keys() != names:
+            raise ValueError(f"a feature map consists of {sorted(names)}, not of {sorted(tensors)}")
+        return cls(**tensors)
