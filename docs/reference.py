@@ -26,7 +26,7 @@ import fedbnn
 from fedbnn.base.settings import fields_of
 from fedbnn.cli.app import app
 from fedbnn.methods import METHODS
-from fedbnn.runs.config import Config
+from fedbnn.runs.config import Config, toml_value
 
 ROOT = Path(__file__).resolve().parents[1]
 COMMITTED = ("results/cpu/*.*", "experiments/results/*.*", "experiments/*/*.toml", "examples/*.py", "*.md")
@@ -99,7 +99,7 @@ def method_page(name: str, cls: type[Any]) -> str:
             f"As `methods.{name}.FIELD` in a configuration or `--set`, and as arguments in Python.",
             table_of(cls()),
             "## In Python",
-            f"::: {cls.__module__}.{cls.__qualname__}",
+            f"::: {cls.__module__}.{cls.__qualname__}\n    options: {{members: false}}",
         ]
     )
 
@@ -161,7 +161,8 @@ def configuration() -> Iterator[str]:
     yield "## A run\n\n" + table_of(Config())
     for name, value in tables_of(Config()).items():
         if name != "methods":
-            yield f"## {name}\n\n{fields_of(Config)[name].description}.\n\n{table_of(value)}"
+            meaning = (fields_of(Config)[name].description or "").capitalize()
+            yield f"## {name}\n\n{meaning}.\n\n{table_of(value)}"
     for name, cls in METHODS.items():
         yield f"## methods.{name}\n\n[{cls.__name__}](../methods/{name}.md): {cls.summary}.\n\n{table_of(cls())}"
 
@@ -187,7 +188,7 @@ def field_rows(value: Any, prefix: str = "") -> Iterator[tuple[str, ...]]:
     tables = tables_of(value)
     for name, field in fields_of(type(value)).items():
         if name not in tables:
-            yield f"`{prefix}{name}`", f"`{_toml(getattr(value, name))}`", allowed(field), field.description or ""
+            yield f"`{prefix}{name}`", f"`{toml_value(getattr(value, name))}`", allowed(field), field.description or ""
         elif not isinstance(value, Config):
             yield from field_rows(tables[name], f"{prefix}{name}.")
 
@@ -205,10 +206,6 @@ def allowed(field: FieldInfo) -> str:
         if hasattr(rule, name)
     ]
     return " ".join(filter(None, [kind, ", ".join(rules)]))
-
-
-def _toml(value: Any) -> str:
-    return str(value).lower() if isinstance(value, bool) else f'"{value}"' if isinstance(value, str) else str(value)
 
 
 # Tables in pages
