@@ -110,7 +110,10 @@ def python_page() -> str:
     for name in fedbnn.__all__:
         cls = getattr(fedbnn, name)
         if cls not in METHODS.values():
-            by_room.setdefault(cls.__module__.split(".")[1], []).append(f"::: {cls.__module__}.{name}")
+            text = f"::: {cls.__module__}.{name}"
+            if fields_of(cls):  # what they mean is told better in a table than by their declarations
+                text += f"\n    options: {{members: false}}\n\n{table_of(cls())}"
+            by_room.setdefault(cls.__module__.split(".")[1], []).append(text)
     named = ", ".join(f"[{cls.__name__}](../methods/{name}.md)" for name, cls in METHODS.items())
     text = ["# Python", "What `import fedbnn` gives, by the room of the source it lives in.", f"Methods: {named}."]
     for room in (room for room in layers()[::-1] if room in by_room):

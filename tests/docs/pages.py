@@ -7,7 +7,9 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = sorted([ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").rglob("*.md")])
 NAMES = [page.relative_to(ROOT).as_posix() for page in PAGES]
-_FENCE = re.compile(r"(?:<!-- needs: ([^\n]+?) -->\n)?^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+_FENCE = re.compile(
+    r"(?:<!-- needs: ([^\n]+?) -->\n)?^```(?: \{ \.)?(\w*)(?: \})?\n(.*?)^```$", re.MULTILINE | re.DOTALL
+)
 _INDENTED = re.compile(r"(?:^    fedbnn .*\n)+", re.MULTILINE)
 
 
