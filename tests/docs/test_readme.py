@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from fedbnn import __version__
 from tests.docs.pages import NAMES, ROOT, blocks
 
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -62,6 +63,13 @@ def test_the_page_of_results_is_table_1() -> None:
     for label, *cells in body:
         row = found.get(label) or found[f"{label}, fine-tuned"]
         assert cells == [row[head] for head in heads[1:]], label
+
+
+def test_the_citation_is_of_this_version_and_of_the_paper() -> None:
+    citation = (ROOT / "CITATION.cff").read_text(encoding="utf-8")
+    assert f"\nversion: {__version__}\n" in citation
+    assert "Privacy Preserving Bayesian Federated Learning in Heterogeneous Settings" in citation
+    assert re.findall(r"family-names: (\w+)", citation) == ["Makhija", "Ghosh", "Ho"]
 
 
 @pytest.mark.parametrize("name", ["README.md", "CONTRIBUTING.md"])
