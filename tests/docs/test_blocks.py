@@ -18,10 +18,10 @@ import typer
 
 from fedbnn.base.errors import UserError
 from fedbnn.cli.app import app, main
-from fedbnn.runs.config import Config, check_method, load_config, parse_config
+from fedbnn.runs.config import Config, load_config, parse_config
 from tests.docs.pages import NAMES, ROOT, Block, blocks
 
-NEEDS = {"data", "hosts", "network", "own code"}
+NEEDS = {"data", "hosts", "network"}
 CHEAP = {"config", "methods", "models", "datasets", "presets", "privacy plan"}
 PLAIN = {"cd", "export"}
 OTHERS = {"text", "json", "ini", "nginx", ""}
@@ -120,7 +120,7 @@ def check(words: list[str], block: Block, monkeypatch: pytest.MonkeyPatch) -> No
     program, *arguments = words
     match program:
         case "fedbnn":
-            check_ours(arguments, block)
+            check_ours(arguments)
         case "make":
             assert set(arguments) <= TARGETS, words
         case "pip":
@@ -134,7 +134,7 @@ def check(words: list[str], block: Block, monkeypatch: pytest.MonkeyPatch) -> No
             assert program in PLAIN or block.needs, f"cannot be checked, and does not say what it needs: {words}"
 
 
-def check_ours(arguments: list[str], block: Block) -> None:
+def check_ours(arguments: list[str]) -> None:
     target = arguments[arguments.index(">") + 1] if ">" in arguments else None
     arguments = arguments[: arguments.index(">")] if target else arguments
     command: click.Command = typer.main.get_command(app)
@@ -146,12 +146,11 @@ def check_ours(arguments: list[str], block: Block) -> None:
         assert rest[0] in command.params[-2].opts
         return
     given = command.make_context(" ".join(path), rest).params
-    if block.needs != "own code":
-        config = Path(given.get("config") or "none.toml")
-        load_config(config if config.is_file() or config.suffix != ".toml" else None, given.get("changes") or [])
-        if path == ["compare"]:
-            for method in (given["methods"] or "fedbnn").split(","):
-                check_method(method)
+    config = Path(given.get("config") or "none.toml")
+    load_config(config if config.is_file() or config.suffix != ".toml" else None, given.get("changes") or [])
+    if path == ["compare"]:
+        for method in (given["methods"] or "fedbnn").split(","):
+            load_config(None, [f"method={method}"])
     if " ".join(path) in CHEAP:
         run(arguments, target)
 
