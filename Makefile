@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: setup demo test test-flower lint layers types unit bench experiments privacy reproduce clean
+.PHONY: setup demo test test-flower lint layers types docs unit bench experiments privacy reproduce clean
 
 setup: $(VENV)/.ready
 
@@ -16,7 +16,7 @@ $(VENV)/.ready: pyproject.toml constraints.txt
 demo: setup
 	$(BIN)/fedbnn compare --methods fedbnn,fedmd,local_bnn,local --out runs/demo --resume
 
-test: lint types layers unit
+test: lint types layers docs unit
 
 lint: setup
 	$(BIN)/ruff check .
@@ -27,6 +27,10 @@ layers: setup
 
 types: setup
 	$(BIN)/mypy
+
+# The site, in site/: pages open from the folder, and load nothing from other hosts.
+docs: setup
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 
 unit: setup
 	$(BIN)/pytest -n 2 -m "not flower"
@@ -59,4 +63,4 @@ reproduce: setup
 	$(BIN)/fedbnn reproduce all
 
 clean:
-	rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache
+	rm -rf $(VENV) site .mypy_cache .pytest_cache .ruff_cache

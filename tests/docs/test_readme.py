@@ -1,16 +1,37 @@
-"""The README's Python example runs as it stands (with fewer rounds), and its map of the tree is true."""
+"""The README is short, its example runs, and its numbers and links are those of the repository."""
 
 import re
 import subprocess
 import sys
-from pathlib import Path
+from collections.abc import Iterator
 
-ROOT = Path(__file__).resolve().parents[2]
+import pytest
+
+from fedbnn import __version__
+from tests.docs.pages import NAMES, ROOT, blocks
+
 README = (ROOT / "README.md").read_text(encoding="utf-8")
+TABLE1 = (ROOT / "results" / "cpu" / "table1.md").read_text(encoding="utf-8")
+
+
+def rows(text: str) -> Iterator[list[str]]:
+    for line in text.splitlines():
+        if line.startswith("|"):
+            yield [cell.strip(" *") for cell in line.strip("|").split("|")]
+
+
+def own_class() -> dict[str, dict[str, str]]:
+    """The first table of Table 1, own-class accuracy: by row and column."""
+    heads, _, *body = rows(TABLE1.partition("**all-class accuracy")[0])
+    return {row[0]: dict(zip(heads[1:], row[1:], strict=True)) for row in body if row[0] != "the paper"}
+
+
+def test_it_is_one_page() -> None:
+    assert len(README.split()) <= 700
 
 
 def test_the_python_example_runs() -> None:
-    [example] = re.findall(r"```python\n(.*?)```", README, flags=re.DOTALL)
+    [example] = [block.text for block in blocks("README.md") if block.language == "python"]
     assert "rounds=3" in example
     short = example.replace("rounds=3", "rounds=1").replace("clients=20", "clients=4")
     done = subprocess.run([sys.executable, "-c", short], check=False, capture_output=True, text=True, timeout=300)
@@ -18,9 +39,49 @@ def test_the_python_example_runs() -> None:
     assert done.stdout.count("tensor(") == 3
 
 
-def test_the_map_names_every_module_and_nothing_else() -> None:
-    [tree] = re.findall(r"```\nsrc/fedbnn/\n(.*?)```", README, flags=re.DOTALL)
-    named = {line.split()[0].rstrip("/") for line in tree.splitlines() if line.startswith("  ") and line[2] != " "}
-    package = ROOT / "src" / "fedbnn"
-    hidden = {"__init__.py", "__main__.py", "__pycache__", "py.typed"}
-    assert named == {entry.name for entry in package.iterdir()} - hidden
+def test_the_headline_is_table_1() -> None:
+    """Every number of the README's table stands in Table 1, for the best model of the method."""
+    found = own_class()
+    names = {
+        "FedBNN, our recipe": "FedBNN",
+        "FedBNN, our recipe, ε = 3, 30 % small clients": "FedBNN, 30 % small clients, ε = 3",
+        "every client alone, Bayesian": "Local-BNN",
+    }
+    heads, _, *body = rows(README)
+    assert len(body) == 6
+    for label, *cells in body:
+        name = names.get(label, label)
+        row = found.get(name) or found[f"{name}, fine-tuned"]
+        assert cells == [row[f"{data} small"] for data in heads[1:]], label
+
+
+def test_the_page_of_results_is_table_1() -> None:
+    page = (ROOT / "docs" / "results.md").read_text(encoding="utf-8")
+    heads, _, *body = rows(page)
+    found = own_class()
+    assert len(body) == 9
+    for label, *cells in body:
+        row = found.get(label) or found[f"{label}, fine-tuned"]
+        assert cells == [row[head] for head in heads[1:]], label
+
+
+def test_the_citation_is_of_this_version_and_of_the_paper() -> None:
+    citation = (ROOT / "CITATION.cff").read_text(encoding="utf-8")
+    assert f"\nversion: {__version__}\n" in citation
+    assert "Privacy Preserving Bayesian Federated Learning in Heterogeneous Settings" in citation
+    assert re.findall(r"family-names: (\w+)", citation) == ["Makhija", "Ghosh", "Ho"]
+
+
+@pytest.mark.parametrize("name", ["README.md", "CONTRIBUTING.md"])
+def test_links_lead_somewhere(name: str) -> None:
+    """Links within docs are checked by the strict build of the site."""
+    for target in re.findall(r"\]\(([^)#\s]+)", (ROOT / name).read_text(encoding="utf-8")):
+        assert (ROOT / target).exists(), target
+
+
+def test_no_page_is_forgotten() -> None:
+    """Every hand-written page is in the navigation of the site."""
+    listed = (ROOT / "mkdocs.yml").read_text(encoding="utf-8")
+    for name in NAMES:
+        if name.startswith("docs/"):
+            assert f" {name.removeprefix('docs/')}\n" in listed, name

@@ -1,0 +1,41 @@
+"""The scripts in examples/ run as they stand and show what they say."""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.docs.pages import ROOT
+
+
+@pytest.fixture
+def output(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    command = [sys.executable, str(ROOT / "examples" / request.param)]
+    done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=300, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+@pytest.mark.parametrize("output", ["own_data.py"], indirect=True)
+def test_own_data(output: str) -> None:
+    """Clients learn of the class that they do not hold, and know when they do not know."""
+    accuracy = [float(found) for found in re.findall(r"all-class accuracy (\S+)", output)]
+    assert accuracy[-1] > accuracy[0] + 0.1
+    usual, strange = (float(found) for found in re.findall(r"lack of knowledge (\S+)", output))
+    assert strange > 3 * usual
+
+
+@pytest.mark.parametrize("output", ["private.py"], indirect=True)
+def test_private(output: str) -> None:
+    """The budget is spent once; the same question again is free, and another one is refused."""
+    spent = re.findall(r"6 ledgers, 1 release each, spent (\S+), left (\S+)", output)
+    assert spent == [("3.000", "0.000")] * 3
+    assert "refused: release" in output
+    assert "epsilon 3.000 is spent on this data" in output
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "examples").glob("*.py")), ids=lambda path: path.name)
+def test_an_example_is_short(path: Path) -> None:
+    assert len(path.read_text(encoding="utf-8").splitlines()) < 60 or path.name == "ditto.py"
