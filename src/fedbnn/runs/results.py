@@ -10,12 +10,12 @@ from operator import add
 from typing import Any
 
 from fedbnn.base.version import __version__
-from fedbnn.runs.config import Config
 from fedbnn.data import FederatedData
 from fedbnn.federation.engines import Site
 from fedbnn.federation.evaluation import DETECTION, SCORES, Evaluation, headline
 from fedbnn.federation.loop import Round
 from fedbnn.federation.metrics import ReliabilityBins
+from fedbnn.runs.config import Config
 
 POOLED = ("ece", "mce")
 
@@ -110,7 +110,7 @@ def assemble(
     variants = list(final[sites[0].client.index])
     return {
         "fedbnn_version": __version__,
-        "method": config.method,
+        "method": config.method_name,
         "seed": config.seed,
         "rounds": config.rounds,
         "clients": len(sites),
