@@ -7,13 +7,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedbnn.runs.config import Config, EngineSettings, Methods, default_toml, fields_of, load_config, parse_config
-from fedbnn.data import DataSettings, PartitionSettings
 from fedbnn.base.errors import UserError
+from fedbnn.data import DataSettings, PartitionSettings
 from fedbnn.methods import METHODS, FedBNN, FedMD, Local
 from fedbnn.models.architectures import ModelSettings
-from fedbnn.privacy import PrivacySettings
 from fedbnn.models.training import TrainingSettings
+from fedbnn.privacy import PrivacySettings
+from fedbnn.runs.config import Config, EngineSettings, Methods, default_toml, fields_of, load_config, parse_config
 
 TABLES = ["data", "partition", "training", "evaluation", "engine", "privacy", *(f"methods.{name}" for name in METHODS)]
 

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from fedbnn.cli.app import main
-from fedbnn.runs.config import PRESETS, Config, load_config, parse_config, presets
 from fedbnn.base.errors import UserError
-from fedbnn.runs.experiment import Prepared
+from fedbnn.cli.app import main
 from fedbnn.methods import METHODS
+from fedbnn.runs.config import PRESETS, Config, load_config, parse_config, presets
+from fedbnn.runs.experiment import Prepared
 
 AVERAGING = ["fedavg", "fedprox", "pfedme", "pfedbayes", "pfedgp", "fola", "dp_fedavg"]
 MIXED = 'models=[{name="mlp"}, {name="cnn2"}]'

@@ -10,10 +10,10 @@ import pytest
 import torch
 
 from fedbnn.base.errors import UserError
-from fedbnn.deployment.trial import init
 from fedbnn.deployment.alignment import read_alignment
 from fedbnn.deployment.site_file import read_site
 from fedbnn.deployment.terms import Terms, alignment_of, read_terms
+from fedbnn.deployment.trial import init
 from fedbnn.deployment.trial.init import write_federation
 from fedbnn.runs.config import load_config
 from fedbnn.runs.experiment import Prepared
