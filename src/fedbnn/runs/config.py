@@ -190,7 +190,7 @@ def parse_config(raw: dict[str, Any], methods: Sequence[str] = ()) -> Config:
     except TypeError as error:
         raise UserError(f"configuration: dates and times are not used in any field ({error})") from None
     config = parsed(Config, text)
-    named = [config.method, *methods, *(name for name in installed() if name in tables)]
+    named = [config.method, *methods, *(name for name in installed() if isinstance(tables, dict) and name in tables)]
     read: Any = parsed(_file(tuple(_outside(named).values())), settings_text)
     return replace(config, methods=read.methods)
 
