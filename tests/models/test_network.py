@@ -245,3 +245,88 @@ class Picky(nn.Module):
 def test_a_forward_pass_that_raises_another_error():
     with pytest.raises(UserError, match="only tables, please"):
         probe(FlatNetwork(Picky, seed=0), SHAPE, CLASSES, "mine")
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_spans_are_the_modules_parameters_and_cover_the_buffer_once(name):
+    flat = FlatNetwork(factory(name), seed=7)
+    assert list(flat.spans) == [key for key, _ in flat.module.named_parameters()]
+    assert [span.start for span in flat.spans.values()] == [0, *(span.stop for span in flat.spans.values())][:-1]
+    assert max(span.stop for span in flat.spans.values()) == flat.size
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_writing_a_span_changes_its_parameter_and_no_other(name):
+    flat = FlatNetwork(factory(name), seed=7)
+    for key, span in flat.spans.items():
+        before = {other: p.detach().clone() for other, p in flat.module.named_parameters()}
+        written = torch.arange(1.0, 1.0 + span.stop - span.start)
+        flat.weights[span] = written
+        for other, parameter in flat.module.named_parameters():
+            if other == key:
+                assert torch.equal(parameter.detach().flatten().sort().values, written)
+            else:
+                assert torch.equal(parameter, before[other])
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_the_gradient_of_a_layer_lies_in_its_span(name):
+    flat = FlatNetwork(factory(name), seed=7)
+    last = list(flat.spans)[-1].rpartition(".")[0]
+    flat.gradient.zero_()
+    functional.cross_entropy(flat(inputs()), labels()).backward()
+    layer = flat.module.get_submodule(last)
+    assert flat.span(last).stop == flat.size
+    assert torch.equal(
+        flat.gradient[flat.span(last)], torch.cat([p.grad.flatten() for p in (layer.weight, layer.bias)])
+    )
+
+
+class BodyAndHead(nn.Module):
+    def __init__(self, tied=False):
+        super().__init__()
+        self.body = nn.Sequential(nn.Linear(4, 6), nn.ReLU(), nn.Linear(6, 6))
+        self.body2 = nn.Linear(6, 6, bias=False)
+        self.head = nn.Linear(6, 3)
+        if tied:
+            self.body2.weight = self.body[2].weight
+
+    def forward(self, x):
+        return self.head(self.body2(self.body(x)))
+
+
+def test_a_layers_span_is_that_of_all_its_parameters():
+    flat = FlatNetwork(BodyAndHead, seed=1)
+    assert flat.span("body") == slice(0, 4 * 6 + 6 + 6 * 6 + 6)
+    assert flat.span("body.2") == slice(30, 72)
+    assert flat.span("body.2.bias") == flat.spans["body.2.bias"] == slice(66, 72)
+    assert flat.span("body2") == slice(72, 108)
+    assert flat.span("head") == slice(108, flat.size)
+    flat.weights[flat.span("head")] = 0.0
+    assert not flat(inputs(2, (4,))).any()
+
+
+def test_a_weight_that_layers_share_is_in_the_span_of_the_first():
+    flat = FlatNetwork(lambda: BodyAndHead(tied=True), seed=1)
+    assert "body2.weight" not in flat.spans
+    assert flat.span("head") == slice(flat.span("body").stop, flat.size)
+
+
+@pytest.mark.parametrize("name", ["bod", "body.1", "", "head.weights"])
+def test_a_span_that_is_not_there(name):
+    with pytest.raises(
+        UserError, match=f"BodyAndHead has no trainable layer or parameter '{name}'.*'head.bias'"
+    ) as error:
+        FlatNetwork(BodyAndHead, seed=1).span(name)
+    assert "\n" not in str(error.value)
+
+
+def test_frozen_parameters_have_no_span():
+    def half_frozen():
+        module = BodyAndHead()
+        module.body.requires_grad_(False)
+        return module
+
+    flat = FlatNetwork(half_frozen, seed=1)
+    assert [key for key in flat.spans if key.startswith("body.")] == []
+    assert flat.span("body2").start == 0

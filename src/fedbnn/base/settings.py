@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, TypeVar, cast, dataclass_transform, get_args, get_origin
 
 from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
-from pydantic.dataclasses import dataclass
+from pydantic.dataclasses import dataclass, is_pydantic_dataclass
 from pydantic.fields import FieldInfo
 
 from fedbnn.base.errors import UserError
@@ -27,6 +27,11 @@ T = TypeVar("T")
 def settings(cls: type[T]) -> type[T]:
     """Declare a table of settings: frozen, of the declared types, within the declared ranges, without unknown keys."""
     return cast(type[T], dataclass(frozen=True, config=STRICT)(cls))
+
+
+def is_settings(cls: type) -> bool:
+    """Whether this very class was declared with `settings`."""
+    return is_pydantic_dataclass(cls) and getattr(cls, "__pydantic_config__", None) == STRICT
 
 
 def with_default(cls: Any, name: str, default: Any) -> Any:

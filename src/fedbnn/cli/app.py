@@ -26,11 +26,11 @@ from fedbnn.cli.terminal import ConfigFile, Json, Set, complain, error_console, 
 from fedbnn.data.presence import presence
 from fedbnn.deployment import start
 from fedbnn.federation.engines import ClientFailure
-from fedbnn.methods import METHODS
+from fedbnn.methods.registry import summaries
 from fedbnn.models.architectures import MODELS
 from fedbnn.report import write_report
 from fedbnn.runs import experiment
-from fedbnn.runs.config import check_method, default_toml, load_config, presets
+from fedbnn.runs.config import default_toml, load_config, presets
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -79,7 +79,7 @@ def run(
     CONFIG is a TOML file (see `fedbnn config`) or a preset (see `fedbnn presets`); without it, the digits federation.
     """
     settings = load_config(config, [*(changes or []), *([f"engine.kind={engine}"] if engine else [])])
-    folder = out or Path("runs") / f"{settings.data.source}-{settings.method}-seed{settings.seed}"
+    folder = out or Path("runs") / f"{settings.data.source}-{settings.method_name}-seed{settings.seed}"
     experiment.obtain_data(settings)
     with TerminalProgress(error_console) as progress:
         result = start.run(settings, folder, resume=resume, observer=progress)
@@ -103,10 +103,8 @@ def compare(
 
     All methods with their tuned settings: fedbnn compare digits-homogeneous --seeds 0,1,2
     """
-    settings = load_config(config, changes or [])
     names = None if methods is None else listed(methods)
-    for name in names or []:
-        check_method(name)
+    settings = load_config(config, changes or [], names or [])
     folder = out or Path("runs") / f"{settings.data.source}-compare"
     numbers = seed_numbers(seeds) or [settings.seed]
     experiment.obtain_data(settings)
@@ -123,8 +121,8 @@ def report(folder: Annotated[Path, typer.Argument(metavar="DIR", help="A run or 
 
 @app.command()
 def methods(as_json: Json = False) -> None:
-    """List the methods."""
-    _list("method", {name: cls.summary for name, cls in METHODS.items()}, as_json)
+    """List the methods, also those of installed packages; your own are 'package.module:Class'."""
+    _list("method", summaries(), as_json)
 
 
 @app.command()

@@ -4,6 +4,7 @@ from fedbnn.base.errors import UserError
 from fedbnn.deployment.site import index_of
 from fedbnn.deployment.site_file import SiteSettings
 from fedbnn.deployment.terms import Terms
+from fedbnn.methods import METHODS
 from fedbnn.runs.folder import changed
 
 NAMED = 3  # differences that an error lists
@@ -21,6 +22,11 @@ def check_terms(asked: Terms, agreed: Terms, site: SiteSettings | None = None) -
         raise Refused(f"refused: the server asks for {'; '.join(found[:NAMED])}{more}")
     if site is not None:
         index_of(site.name, asked)
+        if asked.method not in METHODS and asked.method not in site.methods:
+            raise Refused(
+                f"refused: the terms ask for method = '{asked.method}', which is not one of fedbnn's, and this site "
+                f"does not allow it; only who trusts its code may add methods = ['{asked.method}'] to site.toml"
+            )
         _check_cap(asked, site)
 
 

@@ -84,7 +84,7 @@ class Node:
     def from_file(cls, site_toml: Path) -> "Node":
         """The node of a site.toml; a UserError where its terms are beyond what it allows, or its records do not fit."""
         settings = read_site(site_toml)
-        terms = read_terms(settings.terms)
+        terms = read_terms(settings.terms, settings.methods)
         check_terms(terms, terms, settings)
         device = find_device(settings.device, "device")
         site = load_site(settings, terms)

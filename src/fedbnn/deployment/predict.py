@@ -105,7 +105,7 @@ def predict(state: Path, source: Path, run: str | None = None, variant: str | No
     """
     settings = read_site(remembered_site(state))
     key = _chosen(state, run)
-    terms = SiteState(state, key).terms()
+    terms = SiteState(state, key).terms(settings.methods)
     x = _inputs(source, settings.data, terms)
     device = find_device(settings.device, "device")
     node = Node(terms, load_site(settings, terms), state, share_metrics=False, device=device, key=key)

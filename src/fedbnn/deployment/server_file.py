@@ -20,6 +20,9 @@ class ServerSettings:
         description="models of your own ('package.module:factory') that the server may import because a site names "
         "them; only methods that average weights build a site's model at the server",
     )
+    methods: tuple[str, ...] = Field(
+        default=(), description="methods from outside ('package.module:Class') that the terms may name"
+    )
     quorum: int = Field(default=1, ge=1, description="good replies a round needs; with fewer it is held again")
 
 

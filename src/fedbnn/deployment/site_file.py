@@ -79,6 +79,11 @@ class SiteSettings:
         description="whether scores and diagnostics may leave; they tell of the records, whatever the mechanism: auto "
         "lets them only where the terms protect nothing",
     )
+    methods: tuple[str, ...] = Field(
+        default=(),
+        description="methods from outside ('package.module:Class', or the name that an installed package gives one) "
+        "that the terms may name; any other is refused before it is imported",
+    )
     model: ModelSettings = Field(default_factory=ModelSettings, description="the site's own architecture")
     privacy: CapSettings | None = Field(
         default=None, description="the site's cap; without it, what the terms say is the cap"

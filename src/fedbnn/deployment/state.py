@@ -11,7 +11,7 @@ STATE/runs/KEY/             one run
 
 import hashlib
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
@@ -92,8 +92,8 @@ class SiteState:
         """No other process works on this run of the site meanwhile."""
         return locked(self.path)
 
-    def terms(self) -> Terms:
-        return read_terms(self.path / "terms.json")
+    def terms(self, allowed: Collection[str] = ()) -> Terms:
+        return read_terms(self.path / "terms.json", allowed)
 
     def turn(self) -> Turn | None:
         """The newest turn that passes its checksums, or None before the first one."""

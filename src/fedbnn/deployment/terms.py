@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+from collections.abc import Collection
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
@@ -14,10 +15,10 @@ from fedbnn.base.settings import parsed, settings
 from fedbnn.data import FederatedData
 from fedbnn.data.dataset import Floats, fingerprint_of
 from fedbnn.federation.method import Method
-from fedbnn.methods import METHODS
+from fedbnn.methods.registry import check_name, find_method, known_method
 from fedbnn.models.training import TrainingSettings
 from fedbnn.privacy import PrivacySettings
-from fedbnn.runs.config import Config, check_method
+from fedbnn.runs.config import Config
 
 RUN_NAME = r"^[a-z0-9][a-z0-9-]{0,59}$"
 Name = Annotated[str, Field(min_length=1, max_length=200, pattern=r"^\S(.*\S)?$")]
@@ -39,7 +40,10 @@ class Terms:
     """A run as all parties know it. A party works only under terms of which it has its own copy."""
 
     run: str = Field(pattern=RUN_NAME, description="name of this run: a-z, 0-9 and dashes, at most 60 characters")
-    method: str = Field(description="the method to run (see `fedbnn methods`)")
+    method: str = Field(
+        description="the method to run (see `fedbnn methods`); one from outside, 'package.module:Class', is imported "
+        "only where a party's own file allows it"
+    )
     settings: dict[str, Any] = Field(description="the method's own settings; what is not named has its default")
     seed: int = Field(ge=0, description="all randomness but that of private releases comes from this number")
     rounds: int = Field(ge=1, description="exchanges with the server, after the warm-up (round 0)")
@@ -105,10 +109,18 @@ class Terms:
         return cls.from_json(terms.to_json())
 
     @classmethod
-    def from_json(cls, text: str | bytes, origin: str = "terms") -> "Terms":
-        """Terms from what `to_json` wrote or a person did; `origin` names the file in what is said of a mistake."""
+    def from_json(cls, text: str | bytes, origin: str = "terms", allowed: Collection[str] = ()) -> "Terms":
+        """Terms from what `to_json` wrote or a person did; `origin` names the file in what is said of a mistake.
+
+        No method is imported because terms name it: only if it is one of `allowed`. Terms of another method can be read
+        and compared, with its settings as they stand there, but `chosen` gives no method.
+        """
         terms = parsed(cls, text, origin)
-        return replace(terms, settings=_settings_of(terms.chosen(origin)))
+        check_name(terms.method)
+        if terms.method in allowed:
+            find_method(terms.method)
+        known = known_method(terms.method)
+        return replace(terms, settings=_settings_of(terms.chosen(origin))) if known else terms
 
     def to_json(self) -> str:
         return json.dumps(self.to_dict(), indent=2, ensure_ascii=False) + "\n"
@@ -119,8 +131,13 @@ class Terms:
 
     def chosen(self, origin: str = "terms") -> Method[Any, Any]:
         """The method to run, with its settings."""
-        check_method(self.method)
-        return parsed(METHODS[self.method], json.dumps(self.settings), f"{origin}: settings")
+        cls = known_method(self.method)
+        if cls is None:
+            raise UserError(
+                f"{origin}: method = '{self.method}' is not one of ours, and is imported only if the file of this "
+                f"party (site.toml or server.toml) allows it: methods = ['{self.method}']"
+            )
+        return parsed(cls, json.dumps(self.settings), f"{origin}: settings")
 
     @cached_property
     def digest(self) -> str:
@@ -134,15 +151,15 @@ class Terms:
         return f"{self.run}-{self.digest[:12]}"
 
 
-def read_terms(path: Path) -> Terms:
-    """A party's own copy of the terms."""
+def read_terms(path: Path, allowed: Collection[str] = ()) -> Terms:
+    """A party's own copy of the terms; `allowed` are methods from outside that it lets run."""
     try:
         text = path.read_bytes()
     except FileNotFoundError:
         raise UserError(f"terms = '{path}': there is no such file") from None
     except OSError as error:
         raise UserError(f"terms = '{path}': cannot be read: {error.strerror}") from None
-    return Terms.from_json(text, f"terms = '{path}'")
+    return Terms.from_json(text, f"terms = '{path}'", allowed)
 
 
 def alignment_of(data: FederatedData) -> Floats:

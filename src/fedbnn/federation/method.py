@@ -5,6 +5,7 @@ on the server's; a state is a frozen dataclass of tensors, so it can be saved, l
 Randomness comes in as a `Stream`. Diagnostics are returned beside the state, never hidden in it.
 """
 
+import inspect
 import json
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
@@ -166,6 +167,22 @@ class Method(ABC, Generic[S, V]):
     needs_protection: ClassVar[bool] = True  # sends what a mechanism of `privacy` would have to protect, and cannot
     client_state: ClassVar[type[Any]]
     server_state: ClassVar[type[Any]]
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        """Refuse a method that lacks a declaration where it is written, not where it is first missed.
+
+        A base that other methods share has no name and leaves a half to them.
+        """
+        super().__init_subclass__(**options)
+        if inspect.isabstract(cls) and "name" not in vars(cls):
+            return
+        for name, kind in (("name", str), ("summary", str), ("client_state", type), ("server_state", type)):
+            if not isinstance(getattr(cls, name, None), kind):
+                wanted = "a line of text" if kind is str else "the class of its state"
+                raise TypeError(f"{cls.__module__}.{cls.__qualname__} needs {name} = ... ({wanted})")
+        for name in ("client_state", "server_state"):
+            if not issubclass(getattr(cls, name), State):
+                raise TypeError(f"{cls.__module__}.{cls.__qualname__}: {name} is not derived from State")
 
     def check_client(self, client: Client) -> None:
         """Raise a UserError if this client cannot take part; asked before any work is done."""

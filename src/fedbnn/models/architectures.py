@@ -5,7 +5,6 @@ Pooling comes before the rectifier: max and ReLU commute, and the ReLU then touc
 """
 
 import difflib
-import importlib
 import inspect
 import json
 from collections.abc import Callable, Iterable
@@ -15,6 +14,7 @@ from pydantic import Field
 from torch import nn
 
 from fedbnn.base.errors import UserError
+from fedbnn.base.imports import imported
 from fedbnn.base.settings import settings
 
 Factory = Callable[..., nn.Module]
@@ -99,21 +99,16 @@ def find_factory(name: str) -> Factory:
     """A built-in model by its name, or the user's own from 'package.module:factory'."""
     if name in MODELS:
         return MODELS[name]
-    module_name, colon, attribute = name.partition(":")
-    if not colon:
+    if ":" not in name:
         near = difflib.get_close_matches(name, MODELS, n=1)
         hint = f"; did you mean '{near[0]}'?" if near else ""
         raise UserError(
             f"unknown model '{name}'{hint} (there are {', '.join(MODELS)}, or your own as 'package.module:factory')"
         )
-    try:
-        factory = getattr(importlib.import_module(module_name), attribute)
-    except (ImportError, AttributeError, ValueError, TypeError) as error:
-        raise UserError(f"model '{name}' cannot be imported: {error}") from error
+    factory: Factory = imported(name, f"model '{name}'")
     if not callable(factory):
         raise UserError(f"model '{name}' is a {type(factory).__name__}, not a function that makes a module")
-    found: Factory = factory
-    return found
+    return factory
 
 
 def build(model: ModelSettings, input_shape: tuple[int, ...], classes: int) -> nn.Module:

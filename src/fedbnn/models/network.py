@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
 
 from fedbnn.base.errors import UserError
+from fedbnn.base.wording import did_you_mean, listing
 
 ModuleFactory = Callable[[], nn.Module]
 
@@ -41,6 +42,10 @@ class FlatNetwork:
     Writing into `weights` changes the module; `backward` on anything computed by calling the network adds into
     `gradient`. Parameters that do not require a gradient stay as the module made them. The module is made on the CPU
     and then moved, so it starts with the same weights on every device.
+
+    Attributes:
+        spans: which piece of the buffers is which parameter, by the name that torch gives it, in the buffers' order.
+
     """
 
     def __init__(self, factory: ModuleFactory, seed: int, device: torch.device | str = "cpu") -> None:
@@ -48,7 +53,8 @@ class FlatNetwork:
             torch.default_generator.manual_seed(seed)  # other devices' generators would not be put back
             self.module = factory().to(device)
         refuse_running_statistics(self.module)
-        parameters = [p for p in self.module.parameters() if p.requires_grad]
+        named = {name: p for name, p in self.module.named_parameters() if p.requires_grad}
+        parameters = list(named.values())
         if not parameters:
             raise UserError(f"model {type(self.module).__name__} has no trainable parameters")
         if any(isinstance(p, nn.parameter.UninitializedParameter) for p in parameters):
@@ -58,13 +64,29 @@ class FlatNetwork:
         self.size = sum(p.numel() for p in parameters)
         self.weights = torch.empty(self.size, device=device)
         self.gradient = torch.zeros(self.size, device=device)
+        self.spans: dict[str, slice] = {}
         offset = 0
-        for parameter in parameters:
+        for name, parameter in named.items():
             view = view_of(self.weights, offset, parameter.shape)
             view.copy_(parameter.data)
             parameter.data = view
             parameter.grad = view_of(self.gradient, offset, parameter.shape)
+            self.spans[name] = slice(offset, offset + parameter.numel())
             offset += parameter.numel()
+
+    def span(self, name: str) -> slice:
+        """The piece of the buffers that is this parameter, or all parameters of this layer: 'body', 'body.0.weight'.
+
+        They lie side by side. A weight that two layers share belongs to the first. A method that shares a body and
+        keeps a head sends `weights[network.span("body")]`.
+        """
+        found = [one for key, one in self.spans.items() if key == name or key.startswith(f"{name}.")]
+        if not found:
+            raise UserError(
+                f"model {type(self.module).__name__} has no trainable layer or parameter '{name}'"
+                f"{did_you_mean(name, self.spans)} (there are {listing(self.spans)})"
+            )
+        return slice(found[0].start, found[-1].stop)
 
     def __call__(self, x: Tensor) -> Tensor:
         logits: Tensor = self.module(x)

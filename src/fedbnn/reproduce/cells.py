@@ -109,7 +109,7 @@ def cell(
         config = load_config(plan.data[column.data], everything)
     except UserError as error:
         raise UserError(f"{where}, row {row_name} on {column.data}: {error}") from None
-    name = f"{column.data}-{row.method}-seed{seed}-{identity(config)}"
+    name = f"{column.data}-{config.method_name}-seed{seed}-{identity(config)}"
     return Cell(column.data, column.size, row_name, config, runs / name)
 
 

@@ -17,6 +17,7 @@ from fedbnn.base.errors import UserError
 from fedbnn.base.wording import did_you_mean
 from fedbnn.federation.evaluation import DETECTION, SCORES
 from fedbnn.methods import METHODS
+from fedbnn.methods.registry import installed
 from fedbnn.reproduce.published import TABLE1
 from fedbnn.runs.config import PRESETS, presets
 
@@ -217,7 +218,12 @@ def _names(plan: Plan) -> Iterable[tuple[str, str, str, list[str]]]:
         for name, table in tables.items():
             yield from ((f"{kind}.{name}.on", one, "data set", data) for one in table.on)
     for name, row in found.rows.items():
-        yield f"rows.{name}.method", row.method, "method", list(METHODS)
+        yield (
+            f"rows.{name}.method",
+            row.method,
+            "method",
+            [*METHODS, *installed(), *([row.method] if ":" in row.method else [])],
+        )
         if row.published:
             yield f"rows.{name}.published", row.published, "row in the paper's table", list(TABLE1)
     for name, study in found.studies.items():

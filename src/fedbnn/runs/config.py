@@ -2,21 +2,22 @@
 
 import json
 import tomllib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, Literal, get_args, get_origin
 
-from pydantic import ConfigDict, Field, TypeAdapter, create_model
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, create_model
 from pydantic.fields import FieldInfo
 
 from fedbnn.base.devices import ALLOWED, DeviceName
 from fedbnn.base.errors import UserError
 from fedbnn.base.settings import STRICT, fields_of, parsed, settings
-from fedbnn.base.wording import did_you_mean
 from fedbnn.data import DataSettings, PartitionSettings
 from fedbnn.federation.method import Method
 from fedbnn.methods import METHODS
+from fedbnn.methods.registry import MethodClass, find_method, installed, known_method
 from fedbnn.models.architectures import ModelSettings
 from fedbnn.models.training import TrainingSettings
 from fedbnn.privacy import PrivacySettings
@@ -64,14 +65,23 @@ class EngineSettings:
     )
 
 
-Methods = create_model(
-    "Methods",
-    __config__=ConfigDict(**STRICT, frozen=True),
-    **{
-        name: (cls, Field(default_factory=cls, description=cls.summary))  # type: ignore[call-overload]
-        for name, cls in METHODS.items()
-    },
-)
+def _tables(classes: Iterable[MethodClass]) -> dict[str, Any]:
+    """A table of settings for each method."""
+    return {cls.name: (cls, Field(default_factory=cls, description=cls.summary)) for cls in classes}
+
+
+class _Strict(BaseModel):
+    model_config = ConfigDict(**STRICT, frozen=True, protected_namespaces=())
+
+
+Methods = create_model("Methods", __base__=_Strict, **_tables(METHODS.values()))
+
+
+@lru_cache
+def _file(outside: tuple[MethodClass, ...]) -> type[BaseModel]:
+    """What a file may say of methods: of ours, and of these."""
+    methods = create_model("Methods", __base__=Methods, **_tables(outside)) if outside else Methods
+    return create_model("File", __base__=_Strict, methods=(methods, Field(default_factory=methods)))
 
 
 def _default_models() -> tuple[ModelSettings, ...]:
@@ -82,7 +92,9 @@ def _default_models() -> tuple[ModelSettings, ...]:
 class Config:
     """A run. The defaults are the demonstration: handwritten digits, 20 clients, three architectures."""
 
-    method: str = Field(default="fedbnn", description="the method to run (see `fedbnn methods`)")
+    method: str = Field(
+        default="fedbnn", description="the method to run (see `fedbnn methods`), or your own as 'package.module:Class'"
+    )
     seed: int = Field(default=0, ge=0, description="all randomness comes from this number")
     rounds: int = Field(default=12, ge=1, description="exchanges with the server, after the warm-up (round 0)")
     participation: float = Field(
@@ -108,32 +120,37 @@ class Config:
     methods: Methods = Field(default_factory=Methods, description="each method's own settings")
 
     def chosen(self) -> Method[Any, Any]:
-        """The method to run, with its settings."""
-        check_method(self.method)
-        method: Method[Any, Any] = getattr(self.methods, self.method)
-        return method
+        """The method to run, with its settings; one that is not ours and was not known when the file was read has its
+        defaults.
+        """
+        cls = find_method(self.method)
+        method: Method[Any, Any] | None = getattr(self.methods, cls.name, None)
+        return method if isinstance(method, cls) else cls()
+
+    @property
+    def method_name(self) -> str:
+        """The method's name alone, also where `method` says where its class is."""
+        return find_method(self.method).name
 
     def with_method(self, name: str, seed: int | None = None) -> "Config":
         """The same run with another method and, if given, another seed."""
-        check_method(name)
+        find_method(name)
         return replace(self, method=name, seed=self.seed if seed is None else seed)
 
     def to_json(self) -> dict[str, Any]:
         """Everything that has an influence on the result; of the methods' settings only the chosen one's."""
-        everything: dict[str, Any] = TypeAdapter(Config).dump_python(self, mode="json")
-        del everything["engine"]
-        everything["methods"] = {self.method: everything["methods"][self.method]}
+        everything: dict[str, Any] = TypeAdapter(Config).dump_python(self, mode="json", exclude={"engine"})
+        method = self.chosen()
+        everything["methods"] = {method.name: TypeAdapter(type(method)).dump_python(method, mode="json")}
         return everything
 
 
-def check_method(name: str) -> None:
-    if name not in METHODS:
-        raise UserError(f"method = '{name}': unknown{did_you_mean(name, METHODS)} (there are {', '.join(METHODS)})")
+def load_config(path: Path | None = None, overrides: Sequence[str] = (), methods: Sequence[str] = ()) -> Config:
+    """The configuration of a TOML file or preset (or the defaults), with `dotted.key=value` overrides applied.
 
-
-def load_config(path: Path | None = None, overrides: Sequence[str] = ()) -> Config:
-    """The configuration of a TOML file or preset (or the defaults), with `dotted.key=value` overrides applied."""
-    return parse_config(raw_config(path, overrides))
+    `methods` names those that may have a table of settings beside the one to run and ours, as `compare` needs it.
+    """
+    return parse_config(raw_config(path, overrides), methods)
 
 
 def raw_config(path: Path | None = None, overrides: Sequence[str] = ()) -> dict[str, Any]:
@@ -166,22 +183,41 @@ def preset(path: Path) -> Path | None:
     return None if path.is_file() or str(path) not in presets() else PRESETS / f"{path}.toml"
 
 
-def parse_config(raw: dict[str, Any]) -> Config:
-    """Validate nested tables; the first mistake becomes one line that names the field, the value and the rule."""
+def parse_config(raw: dict[str, Any], methods: Sequence[str] = ()) -> Config:
+    """Validate nested tables; the first mistake becomes one line that names the field, the value and the rule.
+
+    `methods` as in `load_config`.
+    """
+    tables = raw.get("methods", {})
     try:
-        text = json.dumps(raw)
+        text = json.dumps({key: value for key, value in raw.items() if key != "methods"})
+        settings_text = json.dumps({"methods": tables})
     except TypeError as error:
         raise UserError(f"configuration: dates and times are not used in any field ({error})") from None
     config = parsed(Config, text)
-    config.chosen()
-    return config
+    named = [config.method, *methods, *(name for name in installed() if isinstance(tables, dict) and name in tables)]
+    read: Any = parsed(_file(tuple(_outside(named).values())), settings_text)
+    return replace(config, methods=read.methods)
+
+
+def _outside(named: Iterable[str]) -> dict[str, MethodClass]:
+    """Those of these methods that are not ours, by the name of their table."""
+    found: dict[str, MethodClass] = {}
+    for name in named:
+        cls = find_method(name)
+        if found.setdefault(cls.name, cls) is not cls:
+            raise UserError(f"method = '{name}': another method is called '{cls.name}' too; give one another name")
+    return {name: cls for name, cls in found.items() if name not in METHODS}
 
 
 def as_of_today(stored: dict[str, Any]) -> dict[str, Any]:
     """A stored `to_json` as this version writes it: settings that did not exist yet stand at their default.
 
-    What this version cannot read, a setting that is no more for instance, comes back as it is.
+    What this version cannot read, a setting that is no more for instance, comes back as it is. Nothing is imported
+    because a file of a finished run names it: whoever asks has named the same method before.
     """
+    if known_method(str(stored.get("method"))) is None:
+        return stored
     try:
         return parse_config(stored).to_json()
     except UserError:

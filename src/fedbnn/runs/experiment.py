@@ -122,10 +122,10 @@ def run(
     folder = RunFolder.open(out, config.to_json(), prepared.manifest, resume=resume, today=as_of_today)
     with folder.locked():
         if drive:
-            result = _run(config, prepared, folder, drive, config.method, observer or Observer())
+            result = _run(config, prepared, folder, drive, config.method_name, observer or Observer())
         else:
             with nullcontext(engine) if engine else closing(make_engine(config.engine)) as used:
-                result = _run(config, prepared, folder, _local(used), config.method, observer or Observer())
+                result = _run(config, prepared, folder, _local(used), config.method_name, observer or Observer())
     write_report(out)
     return result
 
@@ -144,7 +144,7 @@ def _allowed(config: Config, observer: Observer) -> list[str]:
     """Every method that can run on this federation."""
     prepared = Prepared.of(config, [])
     reasons: dict[str, list[str]] = {}
-    for name in METHODS:
+    for name in dict.fromkeys([*METHODS, config.method]):
         reasons.setdefault(prepared.refusal(config, name).replace(f"method '{name}'", "each"), []).append(name)
     allowed = reasons.pop("", [])
     for reason, names in reasons.items():
@@ -165,7 +165,8 @@ def compare(
 
     Without `methods`, all that this federation allows: those left out, and why, are told to the observer.
     """
-    for option, values in (("--methods", methods), ("--seeds", seeds)):
+    named = methods and [config.with_method(name).method_name for name in methods]
+    for option, values in (("--methods", named), ("--seeds", seeds)):
         if values is not None and (len(set(values)) != len(values) or not values):
             raise UserError(f"{option}: name at least one, and each only once")
     if config.engine.kind != "local":
@@ -178,7 +179,7 @@ def compare(
     configs = [[config.with_method(name, seed) for name in methods] for seed in seeds]
     prepared = [Prepared.of(row[0], methods) for row in configs]
     wanted = [
-        (one, ready, out / f"{one.method}-seed{one.seed}")
+        (one, ready, out / f"{one.method_name}-seed{one.seed}")
         for row, ready in zip(configs, prepared, strict=True)
         for one in row
     ]
@@ -188,7 +189,7 @@ def compare(
         out.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise UserError(f"{out} cannot be made: {error.strerror}; choose another --out") from None
-    runs = [{"method": one.method, "seed": one.seed, "folder": path.name} for one, _, path in wanted]
+    runs = [{"method": one.method_name, "seed": one.seed, "folder": path.name} for one, _, path in wanted]
     write_json(out / "comparison.json", {"runs": runs})
     jobs = [
         (one, ready, RunFolder.open(path, one.to_json(), ready.manifest, resume=resume, today=as_of_today))
@@ -197,7 +198,7 @@ def compare(
     results = []
     with closing(make_engine(config.engine)) as engine:
         for number, (one, ready, folder) in enumerate(jobs, 1):
-            title = f"{one.method} ({number} of {len(jobs)})" + (f", seed {one.seed}" if len(seeds) > 1 else "")
+            title = f"{one.method_name} ({number} of {len(jobs)})" + (f", seed {one.seed}" if len(seeds) > 1 else "")
             with folder.locked():
                 results.append(_run(one, ready, folder, _local(engine), title, observer))
     for _, _, folder in jobs:

@@ -110,7 +110,7 @@ def assemble(
     variants = list(final[sites[0].client.index])
     return {
         "fedbnn_version": __version__,
-        "method": config.method,
+        "method": config.method_name,
         "seed": config.seed,
         "rounds": config.rounds,
         "clients": len(sites),

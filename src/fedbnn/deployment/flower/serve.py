@@ -34,7 +34,9 @@ Tell = Callable[[str], None]
 
 def serve(grid: Grid, folder: Path, tell: Tell = print) -> None:
     """Hold the rounds of the run whose terms lie in the folder, or those that are left of it."""
-    settings, terms = read_server(folder / "server.toml"), read_terms(folder / "terms.json")
+    settings = read_server(folder / "server.toml")
+    terms = read_terms(folder / "terms.json", settings.methods)
+    method = terms.chosen()
     alignment = read_alignment(folder / "alignment.npz", terms)
     run = RunFolder.open(folder / "runs" / terms.key, terms.to_dict(), {}, resume=True)
     with run.locked():
@@ -54,7 +56,7 @@ def serve(grid: Grid, folder: Path, tell: Tell = print) -> None:
             seed=terms.seed,
             privacy=terms.privacy,
         )
-        server = Server(terms.chosen(), roster, seed=terms.seed, participation=terms.participation)
+        server = Server(method, roster, seed=terms.seed, participation=terms.participation)
         _run_rounds(run, terms, settings, server, attendance, grid, tell)
 
 

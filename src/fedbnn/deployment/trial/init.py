@@ -23,6 +23,7 @@ from fedbnn.data.federated import Split
 from fedbnn.deployment.alignment import write_alignment
 from fedbnn.deployment.terms import RUN_NAME, Terms, alignment_of
 from fedbnn.federation.engines import Site
+from fedbnn.methods import METHODS
 from fedbnn.runs.config import Config, toml_value
 from fedbnn.runs.experiment import Prepared
 
@@ -79,6 +80,9 @@ quorum = 1
 # models of your own ("package.module:factory") that the server may import because a site names them; needed only for
 # methods that average weights
 models = []
+
+# methods of your own ("package.module:Class") that the terms may name
+methods = {methods}
 """
 
 SITE = """\
@@ -103,6 +107,9 @@ device = {device}
 # May scores and diagnostics leave? They tell of your records, whatever protects the rest.
 # auto: only where the terms protect nothing anyway; or yes, or no
 share_metrics = "auto"
+
+# methods from outside ("package.module:Class") that the terms may name: their code runs on your records
+methods = {methods}
 
 # Your records. They never leave.
 [data]
@@ -189,7 +196,7 @@ def _check_folder(folder: Path) -> None:
 
 
 def _run_name(config: Config) -> str:
-    words = f"{Path(config.data.source).stem}-{config.method}".lower()
+    words = f"{Path(config.data.source).stem}-{config.method_name}".lower()
     return re.sub("[^a-z0-9]+", "-", words).strip("-")[:60]
 
 
@@ -207,9 +214,16 @@ def _write_app(folder: Path, final: Path, terms: Terms, data: FederatedData) -> 
         lines = f"from fedbnn.deployment.flower import {half}\n\napp = {half}.app\n"
         (app / f"{half}.py").write_text(lines, encoding="utf-8")
     (folder / "server").mkdir()
-    (folder / "server" / "server.toml").write_text(SERVER, encoding="utf-8")
+    (folder / "server" / "server.toml").write_text(
+        SERVER.format(methods=toml_value(_from_outside(terms))), encoding="utf-8"
+    )
     _write_agreed(folder / "server", terms, data)
     (folder / "sites").mkdir()
+
+
+def _from_outside(terms: Terms) -> list[str]:
+    """The method that parties must allow by name, if it is not one of ours."""
+    return [] if terms.method in METHODS else [terms.method]
 
 
 def _write_agreed(folder: Path, terms: Terms, data: FederatedData) -> None:
@@ -229,6 +243,7 @@ def _write_site(folder: Path, site: Site, terms: Terms, config: Config, data: Fe
     text = SITE.format(
         name=toml_value(client.name),
         device=toml_value(config.engine.device),
+        methods=toml_value(_from_outside(terms)),
         classes=_class_list(terms.class_names),
         source=data.dataset.name,
         shape=" x ".join(map(str, terms.input_shape)),

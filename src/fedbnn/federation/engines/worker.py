@@ -1,6 +1,5 @@
 """A worker process of the local engine: `python -m fedbnn.federation.engines.worker`, over its standard streams."""
 
-import importlib
 import json
 import os
 import sys
@@ -12,6 +11,7 @@ import torch
 from pydantic import TypeAdapter
 
 from fedbnn.base.errors import UserError
+from fedbnn.base.imports import imported
 from fedbnn.federation.engines import frames, handover
 from fedbnn.federation.engines.engine import ClientFailure
 from fedbnn.federation.engines.host import ClientHost
@@ -21,8 +21,7 @@ from fedbnn.federation.method import Method
 
 def method_from(description: dict[str, Any]) -> Method[Any, Any]:
     """The method of this class and these settings."""
-    module, name = description["class"].split(":")
-    cls = getattr(importlib.import_module(module), name)
+    cls = imported(description["class"], f"method {description['class']}")
     method = TypeAdapter(cls).validate_json(json.dumps(description["settings"]))
     if not isinstance(method, Method):
         raise TypeError(f"{description['class']} is not a Method")

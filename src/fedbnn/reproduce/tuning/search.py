@@ -18,10 +18,11 @@ from fedbnn.base.errors import UserError
 from fedbnn.base.settings import fields_of
 from fedbnn.base.wording import did_you_mean
 from fedbnn.federation.evaluation import SCORES
+from fedbnn.methods.registry import find_method
 from fedbnn.reproduce.cells import Cell, cell
 from fedbnn.reproduce.plan import Change, Column, Contents, Plan, Row, find, load, read
 from fedbnn.reproduce.tuning.space import Knob, shipped
-from fedbnn.runs.config import Config, check_method, load_config, preset, toml_value
+from fedbnn.runs.config import Config, load_config, preset, toml_value
 
 DEFAULT = "digits"  # the name of a search on the default configuration
 Settings = dict[str, Any]
@@ -69,7 +70,7 @@ class Tuning:
     changes: Sequence[str]
 
     def method(self, row: str) -> str:
-        return self.plan.contents.rows[row].method
+        return find_method(self.plan.contents.rows[row].method).name
 
     def tried(self, row: str) -> Tried:
         """What is tried of a row, with what the search and the package say where the row says nothing."""
@@ -127,7 +128,7 @@ def load_search(path: Path | None, methods: Sequence[str] = (), changes: Sequenc
             _check(f"{where}: search", row, plan.contents.rows)
     else:
         for one in chosen:
-            check_method(one)
+            find_method(one)
         rows = {one: Row(title=one, method=one) for one in chosen}
         ground = Contents.model_construct(title=name, seeds=contents.seeds, sizes={}, rows=rows, studies={})
         plan, column = Plan(Path(), ground, {name: base}), Column(data=name)

@@ -1,0 +1,29 @@
+"""Our own methods, and the example of one from outside, keep the contract."""
+
+from collections.abc import Iterator
+from contextlib import closing
+from typing import Any
+
+import pytest
+from ditto import Ditto
+
+from fedbnn.federation.engines import Engine, WorkerPool
+from fedbnn.federation.method import Method
+from fedbnn.methods import METHODS
+from fedbnn.testing import check_method
+from tests.federation_sample import SMALL_METHODS, described
+
+
+@pytest.fixture(scope="module")
+def workers() -> Iterator[Engine]:
+    with closing(WorkerPool(2)) as pool:
+        yield pool
+
+
+def test_the_sample_has_every_method() -> None:
+    assert {method.name for method in SMALL_METHODS} == METHODS.keys()
+
+
+@pytest.mark.parametrize("method", [*SMALL_METHODS, Ditto()], ids=described)
+def test_methods_keep_the_contract(method: Method[Any, Any], workers: Engine) -> None:
+    check_method(method, workers)
