@@ -4,11 +4,11 @@ from pathlib import Path
 
 import pytest
 
-from fedbnn.runs.experiment import Prepared
 from fedbnn.federation.loop import Round
+from fedbnn.runs.experiment import Prepared
+from fedbnn.runs.folder import RunFolder
 from fedbnn.runs.journal import Journal
 from fedbnn.runs.observer import Observer
-from fedbnn.runs.folder import RunFolder
 from tests.deployment.deployment_sample import small_config
 
 

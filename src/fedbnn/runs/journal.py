@@ -4,15 +4,15 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from fedbnn.runs.config import Config, EngineKind
+from fedbnn.base.errors import UserError
 from fedbnn.data import FederatedData
 from fedbnn.federation.engines import Site
-from fedbnn.base.errors import UserError
 from fedbnn.federation.evaluation import Evaluation
 from fedbnn.federation.loop import Round
+from fedbnn.runs.config import Config, EngineKind
+from fedbnn.runs.folder import RunFolder, write_json
 from fedbnn.runs.observer import Observer
 from fedbnn.runs.results import assemble, metric_lines
-from fedbnn.runs.folder import RunFolder, write_json
 
 
 class Journal:

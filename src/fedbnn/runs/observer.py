@@ -2,8 +2,8 @@
 
 from typing import Any
 
-from fedbnn.runs.config import Config
 from fedbnn.federation.loop import Round
+from fedbnn.runs.config import Config
 
 
 class Observer:
