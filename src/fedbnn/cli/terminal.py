@@ -1,14 +1,17 @@
 """What all commands share: where they print, and the options that several of them have."""
 
+import json
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from rich.console import Console
 from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+from fedbnn.base.errors import UserError
 
 out_console = Console(emoji=False)
 error_console = Console(stderr=True, emoji=False)
@@ -38,3 +41,24 @@ def counting(title: str, total: int) -> Iterator[Callable[[int], None]]:
 def complain(problem: object) -> None:
     """One line for the user, in red."""
     error_console.print(f"error: {escape(str(problem))}", style="red", highlight=False, soft_wrap=True)
+
+
+def say(text: str) -> None:
+    """One line for the user, as it is: to be copied, not broken or coloured."""
+    out_console.print(text, highlight=False, markup=False, soft_wrap=True)
+
+
+def echo_json(value: Any) -> None:
+    typer.echo(json.dumps(value, indent=2))
+
+
+def split(text: str) -> list[str]:
+    """The parts of an option that takes several, separated by commas."""
+    return [part.strip() for part in text.split(",") if part.strip()]
+
+
+def split_seeds(text: str) -> list[int]:
+    for part in split(text):
+        if not part.isdecimal():
+            raise UserError(f"--seeds: '{part}' is not a whole number from 0 up")
+    return [int(part) for part in split(text)]

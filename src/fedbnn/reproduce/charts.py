@@ -9,11 +9,13 @@ from xml.etree.ElementTree import Element, SubElement, fromstring, tostring
 
 from markupsafe import Markup
 
+from fedbnn.federation.evaluation import MEASURES
 from fedbnn.report.axes import Box, horizontal, span, vertical
+from fedbnn.report.figures import Spread, cell
 from fedbnn.report.series import Series
 from fedbnn.report.svg import Drawing
 from fedbnn.report.ticks import nice_ticks
-from fedbnn.reproduce.scores import KINDS
+from fedbnn.reproduce.tables import unit_of
 
 WIDTH, PLOT = 440.0, 250.0
 LEGEND_ROW = 20.0
@@ -29,15 +31,16 @@ class Drawn:
 
 def curve_chart(study: Mapping[str, Any], lines: Sequence[Drawn]) -> Markup:
     """Means as lines, the range over seeds as bands; the legend stands below, so that the file is complete."""
-    score = KINDS[study["score"]]
+    score = MEASURES[study["score"]]
+    percent = score.unit == "share"
     height = PLOT + 46 + LEGEND_ROW * len(lines)
     drawing = Drawing(WIDTH, height, f"{score.title} against {study['x']}.")
     box = Box(52, 22, WIDTH - 22, PLOT)
     drawing.words(box.left - 44, 12, score.title, "label")
     values = [value for line in lines for _, over in line.points for value in over]
     places = [x for line in lines for x, _ in line.points if x is not None]
-    least, ceiling = (0.1, 1.0) if score.percent else (0.02, math.inf)
-    y = vertical(drawing, box, nice_ticks(*span(values, least, 0.0, ceiling), 6), score.percent)
+    least, ceiling = (0.1, 1.0) if percent else (0.02, math.inf)
+    y = vertical(drawing, box, nice_ticks(*span(values, least, 0.0, ceiling), 6), percent)
     low, high = span(places, 1e-9)
     ticks = nice_ticks(low, high, 6)
     x = horizontal(drawing, box, ticks, study["x"], percent=study["percent"], low=low, high=high)
@@ -57,7 +60,7 @@ def curve_chart(study: Mapping[str, Any], lines: Sequence[Drawn]) -> Markup:
             drawing.path(upper + lower, f"band {look.colour}", closed=True)
         drawing.path([(x(place), y(_mean(over))) for place, over in known], f"line {look.colour}", dash=look.dash)
         for place, over in known:
-            tip = f"{line.title}, {place:g}: {score.show(over)}"
+            tip = f"{line.title}, {place:g}: {cell(Spread.of(over), unit_of(study['score']), even_zero=True)}"
             drawing.marker(look.marker, x(place), y(_mean(over)), 3.8, look.mark("dot"), tip=tip)
     for at, line in enumerate(lines):
         look, level = Series(at), PLOT + 56 + LEGEND_ROW * at

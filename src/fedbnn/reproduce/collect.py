@@ -6,12 +6,12 @@ from typing import Any
 
 import torch
 
-from fedbnn.federation.evaluation import DETECTION, SCORES
+from fedbnn.federation.evaluation import DETECTION, POOLED, SCORES
 from fedbnn.models.architectures import ModelSettings, build
 from fedbnn.reproduce import published
 from fedbnn.reproduce.cells import Cell, Entry, identity
 from fedbnn.reproduce.plan import Cost, Plan, Reliability, Row
-from fedbnn.runs.results import POOLED, mean
+from fedbnn.runs.results import mean
 
 FORMAT = 1
 COPIED = (

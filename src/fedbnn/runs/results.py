@@ -12,12 +12,10 @@ from typing import Any
 from fedbnn.base.version import __version__
 from fedbnn.data import FederatedData
 from fedbnn.federation.engines import Site
-from fedbnn.federation.evaluation import DETECTION, SCORES, Evaluation, headline
+from fedbnn.federation.evaluation import DETECTION, POOLED, SCORES, Evaluation, headline
 from fedbnn.federation.loop import Round
 from fedbnn.federation.metrics import ReliabilityBins
 from fedbnn.runs.config import Config
-
-POOLED = ("ece", "mce")
 
 
 def mean(values: Sequence[float]) -> float:
