@@ -96,11 +96,11 @@ class SiteState:
 
     def turn(self) -> Turn | None:
         """The newest turn that passes its checksums, or None before the first one."""
-        found = self._turns.latest()
-        if found is None:
+        newest = self._turns.latest()
+        if newest is None:
             return None
-        told = read_json(found.folder / TURN)
-        return Turn(found.folder, found.round_number, found.seconds, told["request"], told["info"], found.problems)
+        told = read_json(newest.folder / TURN)
+        return Turn(newest.folder, newest.round_number, newest.seconds, told["request"], told["info"], newest.problems)
 
     def save_turn(
         self,
@@ -124,8 +124,8 @@ class SiteState:
 
     def received(self) -> tuple[int, Message] | None:
         """The newest message that came to be scored with, and the round it came after."""
-        found: Checkpoint | None = self._received.latest()
-        return None if found is None else (found.round_number, _read(found.folder / MESSAGE))
+        newest: Checkpoint | None = self._received.latest()
+        return None if newest is None else (newest.round_number, _read(newest.folder / MESSAGE))
 
     def keep_received(self, round_number: int, message: Message) -> None:
         with telling(self.path):

@@ -21,21 +21,13 @@ from fedbnn.models.bayes import Prediction
 
 @dataclass(frozen=True)
 class Measure:
-    """What runs are judged by: what it is called, in which unit it is told, and which way is better.
-
-    Attributes:
-        title: its name in words.
-        meaning: what it says, in a few more.
-        unit: how a number of it is written.
-        higher_is_better: whether more of it is better.
-        brief: its name where room is scarce, if that is another one.
-    """
+    """What runs are judged by: what it is called, in which unit it is told, and which way is better."""
 
     title: str
-    meaning: str
+    meaning: str  # in a few more words
     unit: Literal["share", "plain", "bytes", "seconds"] = "plain"
     higher_is_better: bool = False
-    brief: str = ""
+    brief: str = ""  # the title where room is scarce, if that is another one
 
     @property
     def heading(self) -> str:

@@ -4,7 +4,6 @@ A model is a factory `(input_shape, classes, **options) -> torch.nn.Module` that
 Pooling comes before the rectifier: max and ReLU commute, and the ReLU then touches a quarter of the values.
 """
 
-import difflib
 import importlib
 import inspect
 import json
@@ -16,6 +15,7 @@ from torch import nn
 
 from fedbnn.base.errors import UserError
 from fedbnn.base.settings import settings
+from fedbnn.base.wording import did_you_mean
 
 Factory = Callable[..., nn.Module]
 
@@ -101,10 +101,9 @@ def find_factory(name: str) -> Factory:
         return MODELS[name]
     module_name, colon, attribute = name.partition(":")
     if not colon:
-        near = difflib.get_close_matches(name, MODELS, n=1)
-        hint = f"; did you mean '{near[0]}'?" if near else ""
         raise UserError(
-            f"unknown model '{name}'{hint} (there are {', '.join(MODELS)}, or your own as 'package.module:factory')"
+            f"unknown model '{name}'{did_you_mean(name, MODELS)} (there are {', '.join(MODELS)}, or your own as "
+            "'package.module:factory')"
         )
     try:
         factory = getattr(importlib.import_module(module_name), attribute)

@@ -147,7 +147,7 @@ def facts(study: Study) -> list[str]:
 
 def notes(study: Study) -> list[str]:
     """What a reader of a comparison has to know: in which respects the runs are not alike."""
-    found = []
+    differences = []
     names = {
         "dataset": "data set",
         "clients": "number of clients",
@@ -162,10 +162,10 @@ def notes(study: Study) -> list[str]:
                 by_value.setdefault(getattr(result, name), []).append(group.method)
         if len(by_value) > 1:
             parts = [f"{value} ({', '.join(dict.fromkeys(of))})" for value, of in by_value.items()]
-            found.append(f"The runs differ in the {words}: {'; '.join(parts)}.")
+            differences.append(f"The runs differ in the {words}: {'; '.join(parts)}.")
     if len({tuple(sorted(result.seed for result in group.results)) for group in study.groups}) > 1:
-        found.append("The methods were not run with the same seeds.")
-    return found
+        differences.append("The methods were not run with the same seeds.")
+    return differences
 
 
 def lead(result: Result) -> str:

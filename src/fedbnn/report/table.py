@@ -13,21 +13,13 @@ Kind = Literal["", "more", "paper"]
 
 @dataclass(frozen=True)
 class Cell:
-    """A text, or a number in its unit.
+    """A text, or a number in its unit."""
 
-    Attributes:
-        text: what is read first; for a mean over seeds, the mean.
-        deviation: its standard deviation over seeds, if that is told.
-        sign: the unit of both.
-        best: whether it is the best of its column.
-        model: in a row's first cell, which of a method's models the row is of.
-    """
-
-    text: str
-    deviation: str = ""
-    sign: str = ""
-    best: bool = False
-    model: str = ""
+    text: str  # for a mean over seeds, the mean
+    deviation: str = ""  # standard deviation over seeds, if that is told
+    sign: str = ""  # the unit of both
+    best: bool = False  # of its column
+    model: str = ""  # in a row's first cell, which of a method's models the row is of
 
     def __str__(self) -> str:
         number = f"{self.text} ± {self.deviation}{self.sign}" if self.deviation else f"{self.text}{self.sign}"
@@ -36,21 +28,13 @@ class Cell:
 
 @dataclass(frozen=True)
 class Column:
-    """A heading, and how what stands below it is set.
-
-    Attributes:
-        title: the heading.
-        words: whether words stand below it, to the left, instead of numbers.
-        meaning: what the title says, in a few more words.
-        brief: the title where room is scarce, if that is another one.
-        style: the CSS class of words.
-    """
+    """A heading, and how what stands below it is set."""
 
     title: str
-    words: bool = False
-    meaning: str = ""
-    brief: str = ""
-    style: str = ""
+    words: bool = False  # words to the left instead of numbers to the right
+    meaning: str = ""  # of the title, in a few more words
+    brief: str = ""  # the title where room is scarce, if that is another one
+    style: str = ""  # CSS class of words
 
 
 @dataclass(frozen=True)
