@@ -217,7 +217,7 @@ def test_compare_two_methods_and_two_seeds(call, sets, tmp_path):
     before = everything_in(tmp_path / "both")
     code, out, err = call(*arguments, "--resume")
     assert code == 0
-    assert "mean ± sd over 2 seeds" in out
+    assert "mean ± sd over 2 seeds" in " ".join(out.split())
     assert err.count("finished already") == 4
     after = everything_in(tmp_path / "both")
     assert all(after[name] == before[name] for name in before if name.endswith("result.json"))

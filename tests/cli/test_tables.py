@@ -1,4 +1,5 @@
 import math
+import re
 from typing import Any
 
 import pytest
@@ -6,6 +7,10 @@ from rich.console import Console
 
 from fedbnn.cli import tables
 from fedbnn.report.figures import MISSING
+from fedbnn.report.load import Group, Run
+from fedbnn.report.privacy import briefly
+from fedbnn.report.schema import Result
+from tests.report.samples import sample_result, without_new_keys
 
 SCORES = {
     "own_class_accuracy": 0.951,
@@ -25,14 +30,14 @@ TWELVE = [
 ]  # fmt: skip
 
 
+SAMPLE = without_new_keys(sample_result())
+
+
 def old(method: str, **changes: Any) -> dict[str, Any]:
     """A result as it was before models had names."""
     return {
+        **SAMPLE,
         "method": method,
-        "dataset": "digits",
-        "clients": 20,
-        "rounds": 12,
-        "split": "test",
         **SCORES,
         "bytes_up_per_client_round": 1_048_576.0,
         "bytes_down_per_client_round": 16_000.0,
@@ -48,10 +53,17 @@ def new(method: str, *variants: str, **changes: Any) -> dict[str, Any]:
     return result | {"scored": scored, "variants": {scored: headline, **dict.fromkeys(others, TUNED)}}
 
 
+def groups(results: list[dict[str, Any]]) -> tuple[Group, ...]:
+    runs: dict[str, list[Run]] = {}
+    for result in results:
+        runs.setdefault(result["method"], []).append(Run({}, Result.model_validate(result)))
+    return tuple(Group(method, tuple(of)) for method, of in runs.items())
+
+
 def printed(results: list[dict[str, Any]], width: int = 80) -> str:
     console = Console(width=width, force_terminal=False, color_system=None)
     with console.capture() as capture:
-        console.print(tables.comparison(results))
+        console.print(tables.comparison(groups(results)))
     return capture.get()
 
 
@@ -70,7 +82,7 @@ def caption(results: list[dict[str, Any]], width: int = 400) -> str:
 
 def test_one_row_a_method() -> None:
     assert rows([new("fedbnn"), new("local", seconds=2.0)]) == [
-        ["fedbnn", "95.1%", "48.2%", "0.123", "0.045", "0.234", "1.05M", "16.0k", "1234.5"],
+        ["fedbnn", "95.1%", "48.2%", "0.123", "0.045", "0.234", "1.05M", "16.0k", "1,234.5"],
         ["local", "95.1%", "48.2%", "0.123", "0.045", "0.234", "1.05M", "16.0k", "2.0"],
     ]
     assert caption([new("fedbnn")]) == (
@@ -81,11 +93,11 @@ def test_one_row_a_method() -> None:
 def test_one_row_a_model_and_costs_once() -> None:
     results = [new("fedavg", "global", "fine_tuned"), new("pfedme", "personal", "global"), new("fola", "global")]
     assert rows(results) == [
-        ["fedavg", "global", "95.1%", "48.2%", "0.123", "0.045", "0.234", "1.05M", "16.0k", "1234.5"],
+        ["fedavg", "global", "95.1%", "48.2%", "0.123", "0.045", "0.234", "1.05M", "16.0k", "1,234.5"],
         ["fine-tuned", "96.9%", "48.2%", "0.101", "0.045", "0.234"],
-        ["pfedme", "95.1%", "48.2%", "0.123", "0.045", "0.234", "1.05M", "16.0k", "1234.5"],
+        ["pfedme", "95.1%", "48.2%", "0.123", "0.045", "0.234", "1.05M", "16.0k", "1,234.5"],
         ["global", "96.9%", "48.2%", "0.101", "0.045", "0.234"],
-        ["fola", "global", "95.1%", "48.2%", "0.123", "0.045", "0.234", "1.05M", "16.0k", "1234.5"],
+        ["fola", "global", "95.1%", "48.2%", "0.123", "0.045", "0.234", "1.05M", "16.0k", "1,234.5"],
     ]
     assert "\n  fine-tuned " in printed(results)
     assert "the model scored is the client's own where none is named" in caption(results)
@@ -124,16 +136,15 @@ def test_seeds_share_the_weakest_guarantee() -> None:
 def test_missing_numbers_are_dashes(nothing: float | None) -> None:
     changes = {"nll": nothing, "bytes_up_per_client_round": nothing}
     (row,) = rows([new("fedbnn", **changes)])
-    assert row == ["fedbnn", "95.1%", "48.2%", MISSING, "0.045", "0.234", MISSING, "16.0k", "1234.5"]
+    assert row == ["fedbnn", "95.1%", "48.2%", MISSING, "0.045", "0.234", MISSING, "16.0k", "1,234.5"]
     (row,) = rows([new("fedbnn", **changes), new("fedbnn", nll=0.5)], 120)
     assert row[3] == "0.500"
-    assert rows([new("fedbnn", **CLIENT | {"epsilon_spent": math.nan})])[0][-1] == MISSING
 
 
 def test_mean_and_deviation_over_seeds() -> None:
     results = [new("fedavg", "global", "fine_tuned", own_class_accuracy=value) for value in (0.9, 0.92)]
     first, second = rows(results, 120)
-    assert first[:5] == ["fedavg", "global", "91.0%", "±", "1.4"]
+    assert first[:5] == ["fedavg", "global", "91.0", "±", "1.4%"]
     assert second[:2] == ["fine-tuned", "96.9%"]
     assert second[2] == "48.2%"  # both seeds agree
 
@@ -165,9 +176,9 @@ def test_twelve_methods_fit_eighty_columns() -> None:
 def test_seeds_in_a_narrow_terminal_lose_no_digit() -> None:
     wide, narrow = printed(twelve(3), 140), printed(twelve(3), 80)
     assert max(map(len, narrow.splitlines())) <= 80
-    assert "97.0% ± 1.9" in wide
+    assert "97.0 ± 1.9%" in wide
     found = rows(twelve(3), 80)
-    assert found[0] == ["fedbnn", "97.0%", "49.2%", "0.125", "0.046", "0.239", "1.05M", "16.0k", "12346.6", "none"]
+    assert found[0] == ["fedbnn", "97.0%", "49.2%", "0.125", "0.046", "0.239", "1.05M", "16.0k", "12,346.6", "none"]
     assert found[1] == ["±1.9", "±1.0", "±0.002", "±0.001", "±0.005", "±1.0"]
     assert "…" not in wide + narrow
 
@@ -190,22 +201,47 @@ def test_no_terminal_is_too_narrow_for_the_digits() -> None:
         (488_720, "489k"),
         (999_600, "1.00M"),
         (1_048_576, "1.05M"),
-        (2.5e12, "2500G"),
+        (2.5e12, "2,500G"),
     ],
 )
 def test_bytes_are_short(count: float, text: str) -> None:
     assert rows([new("fedbnn", bytes_up_per_client_round=count)])[0][6] == text
 
 
+def protection(*results: dict[str, Any]) -> list[str]:
+    return briefly([(group.method, group.guarantee) for group in groups([*results])])
+
+
 def test_what_is_protected_is_told_under_the_table() -> None:
     teacher = RECORD | {"mechanism": "dp_teacher"}
-    assert tables.comparison([new("fedbnn")]).protection() == []
-    [words] = tables.comparison([new("fedbnn", **teacher)]).protection()
+    assert protection(new("fedbnn")) == []
+    [words] = protection(new("fedbnn", **teacher))
     assert words.startswith("protected: any one record in what clients sent, from server and others")
     assert "not protected: personal models" in words
     averaged = CLIENT | {"mechanism": "DP-FedAvg"}
-    both = tables.comparison([new("fedbnn", **teacher), new("dp_fedavg", **averaged), new("local")]).protection()
+    both = protection(new("fedbnn", **teacher), new("dp_fedavg", **averaged), new("local"))
     assert [words.partition(":")[0] for words in both] == ["fedbnn", "dp_fedavg"]
     assert "from all but the server" in both[1]
     # What holds in one seed only is not promised.
-    assert tables.comparison([new("fedbnn", **teacher), new("fedbnn")]).protection() == []
+    assert protection(new("fedbnn", **teacher), new("fedbnn")) == []
+
+
+def test_the_best_is_bold_on_a_terminal_only() -> None:
+    results = [new("fedbnn"), new("local", own_class_accuracy=0.9)]
+    console = Console(width=100, force_terminal=True, color_system="standard", legacy_windows=False)
+    with console.capture() as capture:
+        console.print(tables.comparison(groups(results)))
+    assert re.search(r"\x1b\[1m *95\.1%", capture.get())
+    assert not re.search(r"\x1b\[1m *90\.0%", capture.get())
+    assert "the best in bold" in caption(results)
+    assert "bold" not in caption(results[:1])
+
+
+def test_columns_move_together_before_anything_else_is_given_up() -> None:
+    assert "own-class all-class" in printed(twelve(1), 80)
+    assert "own-class  all-class" in printed(twelve(1), 120)
+    assert rows(twelve(1), 80) == rows(twelve(1), 120)
+
+
+def test_brackets_are_words_and_not_markup() -> None:
+    assert "[red]mine[/x]" in printed([new("fedbnn", dataset="[red]mine[/x]")], 120)

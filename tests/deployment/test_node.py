@@ -240,7 +240,7 @@ def test_two_processes_do_not_work_on_one_run_of_a_site(node):
     command = [sys.executable, "-c", program, str(node.state.path)]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as other:
         assert other.stdout.readline() == "held\n"
-        with pytest.raises(UserError, match="is being worked on by another process"):
+        with pytest.raises(UserError, match="is in use by another process"):
             ask(node, "update", 1, first_message(node))
         other.stdin.close()
     ask(node, "update", 1, first_message(node))

@@ -113,8 +113,8 @@ def test_a_run_says_how_well_foreign_inputs_are_told(tmp_path, tiny, archive):
     assert result["nll"] == plain["nll"]
     assert result["uncertainty"] == plain["uncertainty"]
     assert result.keys() - plain.keys() == set(DETECTION)
-    assert "Foreign AUROC" in (tmp_path / "with" / "report.html").read_text()
-    assert "Foreign AUROC" not in (tmp_path / "without" / "report.html").read_text()
+    assert "AUROC, epistemic uncertainty" in (tmp_path / "with" / "report.html").read_text()
+    assert "AUROC, epistemic uncertainty" not in (tmp_path / "without" / "report.html").read_text()
     manifest = json.loads((tmp_path / "with" / "partition.json").read_text())
     assert manifest["foreign"] == str(archive)
     assert manifest.keys() - json.loads((tmp_path / "without" / "partition.json").read_text()).keys() == {

@@ -47,7 +47,7 @@ def test_broken_json(tmp_path: Path, content: bytes) -> None:
     write_run(tmp_path, sample_result())
     (tmp_path / "result.json").write_bytes(content)
     text = error_of(tmp_path)
-    assert "result.json is not" in text
+    assert "result.json cannot be read: " in text
     assert "repeat the run" in text
 
 

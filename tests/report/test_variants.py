@@ -152,7 +152,7 @@ def test_run_of_a_global_model(tmp_path: Path) -> None:
     assert text.count("Shown is the global model.") == 5
     heading, *rows = reader.tables[0]
     assert heading == [
-        "Model", "Own-class accuracy", "All-class accuracy", "NLL", "All-class NLL", "Brier score", "ECE", "MCE",
+        "Model", "Own-class accuracy", "All-class accuracy", "NLL", "Brier score", "ECE", "MCE", "All-class NLL",
     ]  # fmt: skip
     assert [row[0] for row in rows] == ["global", "fine-tuned"]
     tuned = result["variants"]["fine_tuned"]

@@ -12,7 +12,7 @@ import pytest
 
 from fedbnn.federation.metrics import ReliabilityBins
 from fedbnn.report.figures import duration, show
-from fedbnn.reproduce import markdown, page, sections, tables
+from fedbnn.reproduce import page, sections, tables
 from fedbnn.reproduce.collect import by_model, over_models, paper_sizes
 from fedbnn.reproduce.published import CALIBRATION, TABLE1
 
@@ -211,13 +211,13 @@ def test_the_paper_s_number_stands_below_ours_and_the_best_is_marked():
             ]
         )
     )
-    [table] = rows_of(markdown.section(found))
+    [table] = rows_of(found.markdown())
     assert table[1:] == [
         ["fedbnn", "95.0 ± 1.4", "not run"],
         ["the paper", "94.9 ± 1.0", ""],
         ["local", "90.0 (1 of 2 seeds)", "50.0 ± 0.0"],
     ]
-    text = markdown.section(found)
+    text = found.markdown()
     assert "| fedbnn | **95.0 ± 1.4** | not run |" in text
     assert "| *the paper* | *94.9 ± 1.0* |  |" in text
     html = page.render("T", [], [found])
@@ -230,8 +230,8 @@ def test_lower_is_better_for_errors():
     for one in runs:
         for run in one["runs"]:
             run["variants"]["personal"]["ece"] = run["variants"]["personal"]["own_class_accuracy"]
-    [grid] = tables.grids(study(runs, scores=["ece"]))
-    assert [cell.best for line in grid.lines for cell in line.cells] == [True, True, False, False]
+    [table] = tables.tables(study(runs, scores=["ece"]))
+    assert [cell.best for row in table.rows for cell in row.cells[1:]] == [True, True, False, False]
 
 
 def test_scores_of_detection_are_found_with_the_run_and_with_its_models():
@@ -239,10 +239,10 @@ def test_scores_of_detection_are_found_with_the_run_and_with_its_models():
     runs[0]["runs"][0]["variants"]["personal"]["ood_auroc_epistemic"] = 0.75
     runs[1]["runs"][0]["ood_auroc_epistemic"] = 0.5
     one = study(runs, scores=["ood_auroc_epistemic", "own_class_accuracy"])
-    [grid] = tables.grids(one | {"columns": one["columns"][:1]})
-    assert grid.caption == "MNIST small"
-    assert grid.heads == ["AUROC, epistemic uncertainty", "own-class accuracy, %"]
-    assert [[cell.text for cell in line.cells] for line in grid.lines] == [["0.750", "90.0"], ["0.500", "90.0"]]
+    [table] = tables.tables(one | {"columns": one["columns"][:1]})
+    assert table.caption == "MNIST small"
+    assert [column.title for column in table.columns] == ["", "AUROC, epistemic uncertainty", "own-class accuracy, %"]
+    assert [[str(cell) for cell in row.cells] for row in table.rows] == [["a", "0.750", "90.0"], ["b", "0.500", "90.0"]]
 
 
 def test_means_by_model_add_up_to_the_mean_of_all():

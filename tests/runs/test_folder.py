@@ -324,7 +324,7 @@ def test_checkpoints_can_be_moved_with_their_run(two, tmp_path):
 
 def test_two_processes_cannot_work_on_one_run(folder):
     again = RunFolder(folder.path)
-    with folder.locked(), pytest.raises(UserError, match="being worked on by another process"), again.locked():
+    with folder.locked(), pytest.raises(UserError, match="is in use by another process"), again.locked():
         pytest.fail("the second lock was given")
     with again.locked():
         pass

@@ -1,6 +1,6 @@
 """Files that are whole or not there, and folders that one process works on at a time."""
 
-import fcntl
+import errno
 import json
 import os
 from collections.abc import Iterator
@@ -8,17 +8,45 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from filelock import FileLock, Timeout
+
 from fedbnn.base.errors import UserError
 
 
-def write_atomically(path: Path, text: str) -> None:
-    """The file is either as it was or whole and on disk."""
-    temporary = path.with_name(f".{path.name}.tmp")
-    with temporary.open("w", encoding="utf-8") as file:
-        file.write(text)
-        file.flush()
-        os.fsync(file.fileno())
-    temporary.replace(path)
+@contextmanager
+def telling(path: Path) -> Iterator[None]:
+    """Errors of the operating system become one line that names the file."""
+    try:
+        yield
+    except OSError as error:
+        problem = "it is a symbolic link" if error.errno == errno.ELOOP else error.strerror or error
+        raise UserError(f"{path} cannot be used: {problem}") from None
+
+
+def write_atomically(path: Path, content: str | bytes, mode: int = 0o666) -> None:
+    """The file is either as it was or new, whole and on disk, under its name too; `mode` is what umask takes from."""
+    data = content.encode() if isinstance(content, str) else content
+    # The number keeps two processes apart that write the same file; what a dead one left is written over.
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    temporary.unlink(missing_ok=True)
+    try:
+        file = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode)
+        try:
+            write_all(file, data)
+            os.fsync(file)
+        finally:
+            os.close(file)
+        os.replace(temporary, path)  # noqa: PTH105 (every step is a call of os, which tests count)
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise
+    secure(path.parent)
+
+
+def write_all(file: int, data: bytes) -> None:
+    left = memoryview(data)
+    while left:
+        left = left[os.write(file, left) :]
 
 
 def write_json(path: Path, value: Any) -> None:
@@ -28,7 +56,7 @@ def write_json(path: Path, value: Any) -> None:
 def read_json(path: Path) -> Any:
     try:
         return json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise UserError(f"{path} cannot be read: {error}") from None
 
 
@@ -41,12 +69,30 @@ def secure(path: Path) -> None:
         os.close(file)
 
 
+def make_folder(path: Path) -> None:
+    """The folder and those above it, on disk."""
+    with telling(path):
+        for folder in [*reversed(path.parents), path]:
+            if not folder.exists():
+                folder.mkdir(exist_ok=True)
+                secure(folder.parent)
+        if not path.is_dir():
+            raise UserError(f"{path} is not a folder")
+
+
 @contextmanager
-def locked(folder: Path) -> Iterator[None]:
-    """Nobody else works on this folder meanwhile; the lock goes with the process that holds it."""
-    with (folder / ".lock").open("a") as file:
+def locked(folder: Path, name: str = ".lock") -> Iterator[None]:
+    """Nobody else works on this folder meanwhile; the lock goes with the process that holds it.
+
+    Where the file system has no such locks, this fails: a file that stands for a lock would outlive its process.
+    """
+    lock = FileLock(folder / name, blocking=False, fallback_to_soft=False)
+    with telling(folder / name):
         try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise UserError(f"{folder} is being worked on by another process: wait for it or stop it") from None
+            lock.acquire()
+        except Timeout:
+            raise UserError(f"{folder} is in use by another process: wait for it or stop it") from None
+    try:
         yield
+    finally:
+        lock.release()

@@ -1,7 +1,6 @@
 """The command line: parse, call one function, print. No logic lives here."""
 
 import inspect
-import json
 import sys
 import traceback
 from collections.abc import Sequence
@@ -11,7 +10,7 @@ from typing import Annotated, Any
 
 import click
 import typer
-from rich.markup import escape
+from rich.text import Text
 
 from fedbnn.base.errors import UserError
 from fedbnn.base.version import __version__
@@ -22,13 +21,26 @@ from fedbnn.cli import reproduce as reproduce_cli
 from fedbnn.cli import tables
 from fedbnn.cli import tune as tune_cli
 from fedbnn.cli.progress import TerminalProgress
-from fedbnn.cli.terminal import ConfigFile, Json, Set, complain, error_console, listed, out_console, seed_numbers
+from fedbnn.cli.terminal import (
+    ConfigFile,
+    Json,
+    Set,
+    complain,
+    echo_json,
+    error_console,
+    out_console,
+    say,
+    split,
+    split_seeds,
+)
 from fedbnn.data.presence import presence
 from fedbnn.deployment import start
 from fedbnn.federation.engines import ClientFailure
 from fedbnn.methods.registry import summaries
 from fedbnn.models.architectures import MODELS
 from fedbnn.report import write_report
+from fedbnn.report.load import load
+from fedbnn.report.privacy import briefly
 from fedbnn.runs import experiment
 from fedbnn.runs.config import default_toml, load_config, presets
 
@@ -103,10 +115,10 @@ def compare(
 
     All methods with their tuned settings: fedbnn compare digits-homogeneous --seeds 0,1,2
     """
-    names = None if methods is None else listed(methods)
+    names = None if methods is None else split(methods)
     settings = load_config(config, changes or [], names or [])
     folder = out or Path("runs") / f"{settings.data.source}-compare"
-    numbers = seed_numbers(seeds) or [settings.seed]
+    numbers = split_seeds(seeds) or [settings.seed]
     experiment.obtain_data(settings)
     with TerminalProgress(error_console) as progress:
         results = experiment.compare(settings, names, folder, seeds=numbers, resume=resume, observer=progress)
@@ -138,11 +150,13 @@ def datasets(as_json: Json = False) -> None:
     Public data sets are looked for in the folder $FEDBNN_DATA, then in ~/.cache/fedbnn (or $XDG_CACHE_HOME/fedbnn):
     NAME.npz or the original files, as they are or in a folder NAME. What is not there is downloaded on first use.
     """
-    found = presence()
+    sources = presence()
     if as_json:
-        typer.echo(json.dumps([asdict(one) for one in found], indent=2))
+        echo_json([asdict(one) for one in sources])
     else:
-        out_console.print(tables.datasets(found))
+        where = [(one.where, "green" if one.present else "dim") for one in sources]
+        words = [Text.assemble(one.summary, "\n", place) for one, place in zip(sources, where, strict=True)]
+        out_console.print(tables.listing(dict(zip((one.source for one in sources), words, strict=True))))
 
 
 @app.command("presets")
@@ -159,20 +173,20 @@ def config() -> None:
 
 def _list(kind: str, entries: dict[str, str], as_json: bool) -> None:
     if as_json:
-        typer.echo(json.dumps([{kind: name, "summary": text} for name, text in entries.items()], indent=2))
+        echo_json([{kind: name, "summary": text} for name, text in entries.items()])
     else:
-        out_console.print(tables.listing(kind, entries))
+        out_console.print(tables.listing(entries))
 
 
 def _show(results: Sequence[dict[str, Any]], folder: Path, as_json: bool) -> None:
     if as_json:
-        typer.echo(json.dumps(list(results) if len(results) > 1 else results[0], indent=2))
-    else:
-        table = tables.comparison(results)
-        out_console.print(table)
-        for words in table.protection():
-            out_console.print(words, highlight=False, markup=False)
-        out_console.print(f"Report: {escape(str((folder / 'report.html').resolve()))}", soft_wrap=True, highlight=False)
+        echo_json(list(results) if len(results) > 1 else results[0])
+        return
+    groups = load(folder).groups
+    out_console.print(tables.comparison(groups))
+    for words in briefly([(group.method, group.guarantee) for group in groups]):
+        say(words)
+    say(f"Report: {(folder / 'report.html').resolve()}")
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

@@ -5,11 +5,12 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.table import Table
 from rich.text import Text
 
 from fedbnn.base.errors import UserError
-from fedbnn.cli.terminal import ConfigFile, Set, complain, error_console, out_console
+from fedbnn.cli.tables import Printed
+from fedbnn.cli.terminal import ConfigFile, Set, complain, error_console, out_console, say
+from fedbnn.report.table import row, table
 from fedbnn.runs.config import load_config
 
 app = typer.Typer(
@@ -42,12 +43,7 @@ def init(
     if nodes is not None and settings.partition.kind == "natural":
         raise UserError(f"--nodes {nodes}: partition.kind is natural, so there are as many sites as groups in the data")
     terms = write_federation(folder, settings, run)
-    out_console.print(
-        f"{folder}: run {terms.run}, {terms.method}, {len(terms.sites)} sites. Try it out: fedbnn flower up {folder}",
-        highlight=False,
-        markup=False,
-        soft_wrap=True,
-    )
+    say(f"{folder}: run {terms.run}, {terms.method}, {len(terms.sites)} sites. Try it out: fedbnn flower up {folder}")
 
 
 @app.command()
@@ -70,18 +66,18 @@ def up(
     except LoopbackFailure as failure:
         complain(failure)
         raise typer.Exit(1) from None
-    table = Table("site", "model", "lets out besides its messages", "state")
-    for site in trial.sites:
-        shared = "scores and diagnostics" if site.shares(trial.terms) else "nothing"
-        table.add_row(Text(site.name), Text(site.model.architecture), shared, Text(str(site.state), overflow="fold"))
-    out_console.print(table)
+    rows = [
+        row(
+            site.name,
+            site.model.architecture,
+            "scores and diagnostics" if site.shares(trial.terms) else "nothing",
+            str(site.state),
+        )
+        for site in trial.sites
+    ]
+    out_console.print(Printed(table(["site", "model", "lets out besides its messages", "state"], rows, words=4)))
     first = trial.sites[0]
-    out_console.print(
-        f"Predict at a site, for example: fedbnn predict --state {first.state} --input {first.alignment}",
-        highlight=False,
-        markup=False,
-        soft_wrap=True,
-    )
+    say(f"Predict at a site, for example: fedbnn predict --state {first.state} --input {first.alignment}")
 
 
 @app.command()
@@ -102,7 +98,7 @@ def certificates(
         make.make_authority(folder)
     # The link's own processes call it under this address.
     make.make_server_certificate(folder, list(dict.fromkeys([*host, "127.0.0.1"])))
-    out_console.print(f"{folder}: ca.pem for the sites; server.pem and server.key for the link", highlight=False)
+    say(f"{folder}: ca.pem for the sites; server.pem and server.key for the link")
 
 
 @app.command()
@@ -111,7 +107,7 @@ def key(path: Annotated[Path, typer.Argument(metavar="FILE", help="The private k
     _need("cryptography")
     from fedbnn.deployment.trial.certificates import make_node_key  # noqa: PLC0415 - needs the extra
 
-    out_console.print(f"give the server {make_node_key(path)}", highlight=False, markup=False, soft_wrap=True)
+    say(f"give the server {make_node_key(path)}")
 
 
 def _need(*packages: str) -> None:

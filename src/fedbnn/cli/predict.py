@@ -1,16 +1,15 @@
 """The command `fedbnn predict`: what a site's own model says of new records."""
 
-import json
 from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.markup import escape
-from rich.table import Table
 
-from fedbnn.cli.terminal import Json, out_console
+from fedbnn.cli.tables import Printed
+from fedbnn.cli.terminal import Json, echo_json, out_console, say
 from fedbnn.deployment import predict as predicting
 from fedbnn.deployment.predict import UNCERTAINTIES, SitePrediction
+from fedbnn.report.table import Table, row, table
 
 SHOWN = 10  # records that are printed
 
@@ -38,28 +37,24 @@ def predict(
     """
     if out is not None:
         predicting.check_out(out)
-    found = predicting.predict(state, source, run, variant)
+    prediction = predicting.predict(state, source, run, variant)
     if out is not None:
-        predicting.write(found, out)
+        predicting.write(prediction, out)
     if as_json:
-        typer.echo(json.dumps(found.to_dict(), indent=2))
+        echo_json(prediction.to_dict())
         return
-    out_console.print(_table(found))
-    count = len(found.labels)
+    out_console.print(Printed(_table(prediction)))
+    count = len(prediction.labels)
     if out is not None:
-        out_console.print(f"All {count}: {escape(str(out.resolve()))}", soft_wrap=True, highlight=False)
+        say(f"All {count}: {out.resolve()}")
     elif count > SHOWN:
-        out_console.print(f"{count - SHOWN} more; --out FILE.csv writes all of them, with every class", highlight=False)
+        say(f"{count - SHOWN} more; --out FILE.csv writes all of them, with every class")
 
 
-def _table(found: SitePrediction) -> Table:
-    caption = f"{found.method} at {found.site}, run {found.run}; uncertainty in nats"
-    table = Table(caption=escape(caption), caption_justify="left", box=None, pad_edge=False)
-    table.add_column("record", justify="right")
-    table.add_column("class", style="bold")
-    for title in ("probability", *UNCERTAINTIES):
-        table.add_column(title, justify="right")
-    for number, record in enumerate(found.to_dict()["records"][:SHOWN]):
+def _table(prediction: SitePrediction) -> Table:
+    rows = []
+    for number, record in enumerate(prediction.to_dict()["records"][:SHOWN]):
         sides = [f"{record[kind]:.3f}" for kind in UNCERTAINTIES]
-        table.add_row(str(number), escape(record["class"]), f"{max(record['probabilities'].values()):.3f}", *sides)
-    return table
+        rows.append(row(str(number), record["class"], f"{max(record['probabilities'].values()):.3f}", *sides))
+    caption = f"{prediction.method} at {prediction.site}, run {prediction.run}; uncertainty in nats"
+    return table(["record", "class", "probability", *UNCERTAINTIES], rows, caption, words=2)

@@ -1,6 +1,5 @@
 """The commands of `fedbnn privacy`: parse, call one function, print."""
 
-import json
 from pathlib import Path
 from typing import Annotated
 
@@ -9,7 +8,7 @@ import typer
 
 from fedbnn.audit import configuration as auditing
 from fedbnn.cli import privacy_tables
-from fedbnn.cli.terminal import ConfigFile, Json, Set, complain, counting, out_console
+from fedbnn.cli.terminal import ConfigFile, Json, Set, complain, counting, echo_json, out_console
 from fedbnn.privacy.forecast import forecast
 from fedbnn.privacy.mechanism import MECHANISMS, Sizes
 from fedbnn.privacy.overview import overview
@@ -42,7 +41,7 @@ def plan(
 
     Without any of the three: epsilon 3 in one release.
     """
-    found = forecast(
+    planned = forecast(
         mechanism,
         delta,
         Sizes(records, classes, dimensions, alignment, clients),
@@ -52,9 +51,9 @@ def plan(
         multiplicity=multiplicity,
     )
     if as_json:
-        typer.echo(json.dumps(found.to_dict(), indent=2))
+        echo_json(planned.to_dict())
     else:
-        out_console.print(privacy_tables.forecast(found), highlight=False)
+        out_console.print(privacy_tables.forecast(planned), highlight=False)
 
 
 @app.command()
@@ -73,14 +72,14 @@ def spent(
     as_json: Json = False,
 ) -> None:
     """What was spent, as the ledgers in DIR have it; changes nothing."""
-    found = overview(folder, delta)
+    ledgers = overview(folder, delta)
     if as_json:
-        typer.echo(json.dumps(found.to_dict(), indent=2))
+        echo_json(ledgers.to_dict())
     else:
-        out_console.print(privacy_tables.overview(found), highlight=False)
-    for account in found.broken:
+        out_console.print(privacy_tables.overview(ledgers), highlight=False)
+    for account in ledgers.broken:
         complain(account.problem)
-    if found.broken:
+    if ledgers.broken:
         raise typer.Exit(1)
 
 
@@ -98,10 +97,10 @@ def audit(
     """
     settings = load_config(config, changes or [])
     with counting("audit", trials) as progress:
-        found = auditing.audit(settings, trials=trials, confidence=confidence, progress=progress)
+        verdict = auditing.audit(settings, trials=trials, confidence=confidence, progress=progress)
     if as_json:
-        typer.echo(json.dumps(found.to_dict(), indent=2))
+        echo_json(verdict.to_dict())
     else:
-        out_console.print(privacy_tables.audit(found), highlight=False)
-    if found.caught:
+        out_console.print(privacy_tables.audit(verdict), highlight=False)
+    if verdict.caught:
         raise typer.Exit(1)

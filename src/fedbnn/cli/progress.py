@@ -57,7 +57,7 @@ class TerminalProgress(Observer):
     def round_done(self, record: Round) -> None:
         if not record.scores:
             return
-        scores = [headline(found).scores for found in record.scores.values()]
+        scores = [headline(variants).scores for variants in record.scores.values()]
         own, everything = (mean([s[name] for s in scores]) for name in ("own_class_accuracy", "all_class_accuracy"))
         self.accuracy = f", own {own:.1%}, all {everything:.1%}"
         if not self.console.is_terminal:

@@ -6,12 +6,13 @@ from typing import Annotated
 import typer
 from rich.console import Console
 from rich.markup import escape
-from rich.table import Table
 
 from fedbnn.cli import tables
 from fedbnn.cli.cell_progress import CellProgress
-from fedbnn.cli.terminal import Set, error_console, listed, out_console, seed_numbers
+from fedbnn.cli.tables import Printed
+from fedbnn.cli.terminal import Set, error_console, out_console, say, split, split_seeds
 from fedbnn.report.figures import MISSING, duration, show
+from fedbnn.report.table import Table, row, table
 from fedbnn.reproduce import driver
 from fedbnn.reproduce.plan import find, load
 from fedbnn.reproduce.write import make_folder
@@ -50,15 +51,15 @@ def reproduce(
     if not studies:
         typer.echo(context.get_help())
         out_console.print(f"Studies of scale {escape(plan.name)}:")
-        out_console.print(tables.listing("study", {n: s.title for n, s in plan.contents.studies.items()}))
+        out_console.print(tables.listing({name: study.title for name, study in plan.contents.studies.items()}))
         return
-    selection = driver.Selection(listed(methods), listed(datasets), listed(sizes), seed_numbers(seeds))
+    selection = driver.Selection(split(methods), split(datasets), split(sizes), split_seeds(seeds))
     work = driver.prepare(plan, driver.choose(plan, studies), runs / plan.name, selection, changes or [])
     folder = out / plan.name
     problems: list[str] = []
     if show_cells:
         # A pipe gets each cell on a line of its own, for grep.
-        (out_console if out_console.is_terminal else Console(emoji=False, width=1000)).print(_cells(work))
+        (out_console if out_console.is_terminal else Console(emoji=False, width=1000)).print(Printed(_cells(work)))
         return
     if finished:
         make_folder(folder)
@@ -66,7 +67,7 @@ def reproduce(
     else:
         with CellProgress(error_console) as progress:
             problems = driver.run(work, folder, progress)
-    out_console.print(f"Results: {escape(str((folder / 'index.html').resolve()))}", soft_wrap=True, highlight=False)
+    say(f"Results: {(folder / 'index.html').resolve()}")
     if problems:
         error_console.print(f"{len(problems)} of {len(work.cells)} cells failed", style="red")
         raise typer.Exit(1)
@@ -78,19 +79,17 @@ def _cells(work: driver.Work) -> Table:
     for cell in work.cells:
         if result := results[cell.folder]:
             clock.learn(cell, result["seconds"])
-    table = Table(box=None, pad_edge=False, caption_justify="left")
-    for heading in ("cell", "folder", "state", "time"):
-        table.add_column(heading, justify="right" if heading == "time" else "left", overflow="fold")
+    rows = []
     for cell in work.cells:
         result, guess = results[cell.folder], clock.estimate(cell)
         state = "done" if result else "started" if cell.started else "to run"
         time = (
             show(result["seconds"], duration) if result else MISSING if guess is None else f"~{show(guess, duration)}"
         )
-        table.add_row(cell.title, cell.folder.name, state, time)
+        rows.append(row(cell.title, cell.folder.name, state, time))
     left = [cell for cell in work.cells if not results[cell.folder]]
     guess = clock.left(left)
-    table.caption = f"{len(work.cells)} cells, {len(left)} to run" + (
-        f", about {show(guess, duration)}" if left and guess is not None else ""
-    )
-    return table
+    caption = f"{len(work.cells)} cells, {len(left)} to run"
+    if left and guess is not None:
+        caption += f", about {show(guess, duration)}"
+    return table(["cell", "folder", "state", "time"], rows, caption, words=3)

@@ -1,9 +1,10 @@
 """What all commands share: where they print, and the options that several of them have."""
 
+import json
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from rich.console import Console
@@ -37,19 +38,27 @@ def counting(title: str, total: int) -> Iterator[Callable[[int], None]]:
         yield lambda done: bar.update(task, completed=done)
 
 
-def listed(text: str) -> list[str]:
-    """The parts of an option that are separated by commas."""
-    return [part.strip() for part in text.split(",") if part.strip()]
-
-
-def seed_numbers(text: str) -> list[int]:
-    """The seeds of `--seeds`."""
-    for part in listed(text):
-        if not part.isdecimal():
-            raise UserError(f"--seeds: '{part}' is not a whole number from 0 up")
-    return [int(part) for part in listed(text)]
-
-
 def complain(problem: object) -> None:
     """One line for the user, in red."""
     error_console.print(f"error: {escape(str(problem))}", style="red", highlight=False, soft_wrap=True)
+
+
+def say(text: str) -> None:
+    """One line for the user, as it is: to be copied, not broken or coloured."""
+    out_console.print(text, highlight=False, markup=False, soft_wrap=True)
+
+
+def echo_json(value: Any) -> None:
+    typer.echo(json.dumps(value, indent=2))
+
+
+def split(text: str) -> list[str]:
+    """The parts of an option that takes several, separated by commas."""
+    return [part.strip() for part in text.split(",") if part.strip()]
+
+
+def split_seeds(text: str) -> list[int]:
+    for part in split(text):
+        if not part.isdecimal():
+            raise UserError(f"--seeds: '{part}' is not a whole number from 0 up")
+    return [int(part) for part in split(text)]

@@ -8,7 +8,7 @@ from rich.markup import escape
 
 from fedbnn.cli import tables
 from fedbnn.cli.cell_progress import CellProgress
-from fedbnn.cli.terminal import Set, error_console, listed, out_console, seed_numbers
+from fedbnn.cli.terminal import Set, error_console, out_console, split, split_seeds
 from fedbnn.reproduce.tuning.search import load_search
 from fedbnn.reproduce.tuning.trials import Trials
 from fedbnn.reproduce.tuning.write import check_writable, judged_text, settings_text, write_best, write_trials
@@ -41,8 +41,8 @@ def tune(
 
     Every method gets the same number of candidates, its defaults first. Stop it at any time: the same command goes on.
     """
-    given = {"trials": trials, "seeds": seed_numbers(seeds), "aim": listed(aim)}
-    tuning = load_search(search, listed(methods), changes or [], **given)
+    given = {"trials": trials, "seeds": split_seeds(seeds), "aim": split(aim)}
+    tuning = load_search(search, split(methods), changes or [], **given)
     if write:
         check_writable(tuning, write, search)
     found = Trials(tuning, out / tuning.name)
@@ -53,7 +53,7 @@ def tune(
             write_trials(found)
     lines = {row: found.best(row) for row in found.done}
     texts = {row: f"{settings_text(one)}: {judged_text(tuning, row, one)}" for row, one in lines.items()}
-    out_console.print(tables.listing("method", {row: escape(text) for row, text in texts.items()}), highlight=False)
+    out_console.print(tables.listing({row: escape(text) for row, text in texts.items()}), highlight=False)
     if write:
         write_best(found, write)
     for title, path in {"Trials": found.folder / "trials.md", **({"Best settings": write} if write else {})}.items():

@@ -19,12 +19,11 @@ from typing import Any
 
 from fedbnn.base.checkpoints import MANIFEST, Checkpoints
 from fedbnn.base.errors import UserError
-from fedbnn.base.files import locked, read_json, write_atomically, write_json
+from fedbnn.base.files import locked, make_folder, read_json, telling, write_atomically, write_json
 from fedbnn.deployment.terms import Terms, read_terms
 from fedbnn.federation.message import Message
 from fedbnn.federation.method import Client
 from fedbnn.models.architectures import ModelSettings
-from fedbnn.privacy.chain import make_folder, telling
 from fedbnn.runs.folder import differences
 
 REPLY, MESSAGE, TURN = "reply.safetensors", "message.safetensors", "turn.json"

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Literal
 
 from torch import Tensor
 
@@ -18,8 +18,47 @@ from fedbnn.federation.metrics import (
 )
 from fedbnn.models.bayes import Prediction
 
+
+@dataclass(frozen=True)
+class Measure:
+    """What runs are judged by: what it is called, in which unit it is told, and which way is better."""
+
+    title: str
+    meaning: str  # in a few more words
+    unit: Literal["share", "plain", "bytes", "seconds"] = "plain"
+    higher_is_better: bool = False
+    brief: str = ""  # the title where room is scarce, if that is another one
+
+    @property
+    def heading(self) -> str:
+        """The title at the beginning of a line."""
+        return self.title[0].upper() + self.title[1:]
+
+
+MEASURES: dict[str, Measure] = {
+    "own_class_accuracy": Measure("own-class accuracy", "on the classes a client holds", "share", True),
+    "all_class_accuracy": Measure("all-class accuracy", "also on classes it never saw", "share", True),
+    "nll": Measure("NLL", "negative log-likelihood, in nats"),
+    "brier": Measure("Brier score", "squared error, from 0 to 2"),
+    "ece": Measure("ECE", "mean gap of confidence and accuracy"),
+    "mce": Measure("MCE", "greatest gap of any bin"),
+    "all_class_nll": Measure("all-class NLL", "also on classes it never saw"),
+    "ood_auroc_epistemic": Measure(
+        "AUROC, epistemic uncertainty", "of foreign inputs; 0.5 is chance", higher_is_better=True
+    ),
+    "ood_auroc_total": Measure("AUROC, total uncertainty", "of foreign inputs; 0.5 is chance", higher_is_better=True),
+    "bytes_up_per_client_round": Measure("sent", "by a client in a round", "bytes", brief="bytes up"),
+    "bytes_down_per_client_round": Measure("received", "by a client in a round", "bytes", brief="bytes down"),
+    "seconds": Measure("time", "for the whole run", "seconds", brief="seconds"),
+}
+"""By the field of result.json."""
+
 SCORES = ("own_class_accuracy", "all_class_accuracy", "nll", "brier", "ece", "mce", "all_class_nll")
 DETECTION = ("ood_auroc_epistemic", "ood_auroc_total")
+COSTS = ("bytes_up_per_client_round", "bytes_down_per_client_round", "seconds")
+"""What a run takes, whichever of its models is scored."""
+POOLED = ("ece", "mce")
+"""Scores of all clients' predictions together, not means over clients."""
 
 
 @dataclass(frozen=True)

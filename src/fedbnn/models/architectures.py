@@ -4,7 +4,6 @@ A model is a factory `(input_shape, classes, **options) -> torch.nn.Module` that
 Pooling comes before the rectifier: max and ReLU commute, and the ReLU then touches a quarter of the values.
 """
 
-import difflib
 import inspect
 import json
 from collections.abc import Callable, Iterable
@@ -16,6 +15,7 @@ from torch import nn
 from fedbnn.base.errors import UserError
 from fedbnn.base.imports import imported
 from fedbnn.base.settings import settings
+from fedbnn.base.wording import did_you_mean
 
 Factory = Callable[..., nn.Module]
 
@@ -100,10 +100,9 @@ def find_factory(name: str) -> Factory:
     if name in MODELS:
         return MODELS[name]
     if ":" not in name:
-        near = difflib.get_close_matches(name, MODELS, n=1)
-        hint = f"; did you mean '{near[0]}'?" if near else ""
         raise UserError(
-            f"unknown model '{name}'{hint} (there are {', '.join(MODELS)}, or your own as 'package.module:factory')"
+            f"unknown model '{name}'{did_you_mean(name, MODELS)} (there are {', '.join(MODELS)}, or your own as "
+            "'package.module:factory')"
         )
     factory: Factory = imported(name, f"model '{name}'")
     if not callable(factory):

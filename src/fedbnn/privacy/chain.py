@@ -10,18 +10,15 @@ may be one line ahead of the head, never more. This guards against accidents and
 of the folder, who can calculate all hashes anew or put an older copy of the whole folder in place.
 """
 
-import errno
 import hashlib
 import json
 import os
 import stat
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NoReturn
 
 from fedbnn.base.errors import UserError
-from fedbnn.base.files import secure
+from fedbnn.base.files import secure, telling, write_all, write_atomically
 
 LINES = "ledger.jsonl"
 HEAD = "head.json"
@@ -93,7 +90,7 @@ class Chain:
                 if os.fstat(file).st_size != self._size:
                     refuse(self.folder, f"{LINES} was changed by somebody else while it was in use")
                 try:
-                    _write(file, line)
+                    write_all(file, line)
                 except OSError:
                     os.ftruncate(file, self._size)  # a full disk shall not leave half a line behind
                     raise
@@ -114,16 +111,6 @@ def refuse(folder: Path, problem: str) -> NoReturn:
     raise UserError(f"{folder}: {problem}; {RESTORE}")
 
 
-@contextmanager
-def telling(path: Path) -> Iterator[None]:
-    """Errors of the operating system become one line that names the file."""
-    try:
-        yield
-    except OSError as error:
-        problem = "it is a symbolic link" if error.errno == errno.ELOOP else error.strerror or error
-        raise UserError(f"{path} cannot be used: {problem}") from None
-
-
 def read_file(path: Path) -> bytes | None:
     """The bytes of a regular file, None if there is none; a symbolic link is refused, wherever it leads."""
     with telling(path):
@@ -141,40 +128,9 @@ def read_file(path: Path) -> bytes | None:
 
 
 def write_durably(path: Path, data: bytes) -> None:
-    """The file is either as it was or new, whole and on disk, under its name too."""
-    temporary = path.with_name(f"{path.name}.tmp")
+    """Whole and on disk, for nobody but its owner to read."""
     with telling(path):
-        temporary.unlink(missing_ok=True)
-        file = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-        try:
-            _write(file, data)
-            os.fsync(file)
-        finally:
-            os.close(file)
-        os.replace(temporary, path)  # noqa: PTH105 (every step is a call of os, as in the other functions)
-        secure(path.parent)
-
-
-def make_folder(path: Path) -> None:
-    """The folder and those above it, on disk."""
-    with telling(path):
-        for folder in [*reversed(path.parents), path]:
-            if not folder.exists():
-                folder.mkdir(exist_ok=True)
-                secure(folder.parent)
-        if not path.is_dir():
-            raise UserError(f"{path} is not a folder")
-
-
-def sync_folder(path: Path) -> None:
-    with telling(path):
-        secure(path)
-
-
-def _write(file: int, data: bytes) -> None:
-    left = memoryview(data)
-    while left:
-        left = left[os.write(file, left) :]
+        write_atomically(path, data, 0o600)
 
 
 def _encode(row: Row) -> bytes:

@@ -13,7 +13,6 @@ cannot. The bytes of a release are made once. Asked again, the ledger gives the 
 data would be a second release. One folder per data set (`chain` says what is in it), one process at a time.
 """
 
-import fcntl
 import hashlib
 import math
 import os
@@ -26,8 +25,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from fedbnn.base.errors import UserError
+from fedbnn.base.files import locked, make_folder, secure, telling
 from fedbnn.privacy.accountant import gaussian_epsilon, gaussian_mu
-from fedbnn.privacy.chain import Chain, make_folder, read_file, refuse, sync_folder, telling, write_durably
+from fedbnn.privacy.chain import Chain, read_file, refuse, write_durably
 from fedbnn.privacy.spending import VERSION, Budget, Charge, Spending
 
 __all__ = ["Budget", "Charge", "Ledger", "Spending"]
@@ -55,7 +55,7 @@ class Ledger(Spending):
         if not (fingerprint and owner):
             raise UserError("a ledger needs the fingerprint of its data and the name of its owner")
         make_folder(folder)
-        with _locked(folder):
+        with locked(folder):
             chain = Chain.load(folder, repair=True)
             stored = _stored_ids(folder)
             if chain is None:
@@ -107,7 +107,8 @@ class Ledger(Spending):
                     raise TypeError(f"make() returned {type(data).__name__}: must return bytes")
                 write_durably(path, data)
             else:
-                sync_folder(path.parent)  # the process died after these bytes got their name, maybe before it was kept
+                with telling(path.parent):
+                    secure(path.parent)  # the process died after these bytes got their name, maybe before it was kept
             self._append("done", release=release_id, sha256=hashlib.sha256(data).hexdigest())
             return data
 
@@ -155,22 +156,6 @@ class Ledger(Spending):
 
     def _path(self, release_id: str) -> Path:
         return self.folder / _RELEASES / f"{release_id}{_ENDING}"
-
-
-@contextmanager
-def _locked(folder: Path) -> Iterator[None]:
-    path = folder / ".lock"
-    with telling(path):
-        file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
-    try:
-        with telling(path):
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                raise UserError(f"{folder} is in use by another process: wait for it or stop it") from None
-        yield
-    finally:
-        os.close(file)  # the lock goes with it
 
 
 def _recorded(folder: Path) -> Spending:

@@ -11,7 +11,7 @@ same fingerprint are the same records, so for these it is said what a record in 
 import json
 import math
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -46,18 +46,8 @@ class Account:
     problem: str = ""
 
     def to_dict(self) -> dict[str, Any]:
-        if self.problem:
-            return {"ledger": str(self.folder), "error": self.problem}
-        return {
-            "ledger": str(self.folder),
-            "owner": self.owner,
-            "fingerprint": self.fingerprint,
-            "releases": self.releases,
-            "mu": self.mu,
-            "epsilon": self.epsilon,
-            "cap": None if self.cap is None else self.cap.to_dict(),
-            "left": self.left,
-        }
+        facts = {key: value for key, value in asdict(self).items() if key not in ("folder", "problem")}
+        return {"ledger": str(self.folder), **({"error": self.problem} if self.problem else facts)}
 
 
 @dataclass(frozen=True)
@@ -116,9 +106,9 @@ def overview(folder: Path, delta: float) -> Overview:
 
 def ledgers_in(folder: Path) -> list[Path]:
     """Every folder that holds a ledger or what is left of one, this one included."""
-    found = {path.parent for name in (LINES, HEAD) for path in folder.rglob(name)}
-    found |= {path.parent.parent for path in folder.rglob(f"{_STORED}/*.bin")}
-    return sorted(found)
+    folders = {path.parent for name in (LINES, HEAD) for path in folder.rglob(name)}
+    folders |= {path.parent.parent for path in folder.rglob(f"{_STORED}/*.bin")}
+    return sorted(folders)
 
 
 def _elsewhere(folder: Path) -> str:

@@ -1,48 +1,33 @@
 """The table with one row a client."""
 
-from fedbnn.report.figures import MISSING, duration, plain, share, show, size
-from fedbnn.report.schema import Result
+from fedbnn.federation.evaluation import MEASURES, SCORES
+from fedbnn.report.figures import MISSING, UNITS, cell, duration, size
+from fedbnn.report.schema import PerClient, Result
+from fedbnn.report.table import Column, Table, row
 
-COLUMNS = (
-    "Client",
-    "Model",
-    "Weights",
-    "Records",
-    "Classes",
-    "Own-class accuracy",
-    "All-class accuracy",
-    "NLL",
-    "Brier",
-    "ECE",
-    "MCE",
-    "Sent a round",
-    "Received a round",
-    "Time",
-)
-TEXT_COLUMNS = ("Client", "Model", "Classes")
+OF_CLIENT = [name for name in SCORES if name in PerClient.model_fields]
 
 
-def client_rows(result: Result) -> list[list[str]]:
+def clients(result: Result) -> Table:
     of = result.per_client
-    return [
-        [
+    words = [Column("Client", words=True), Column("Model", words=True), Column("Weights"), Column("Records")]
+    scores = [Column(MEASURES[name].heading) for name in OF_CLIENT]
+    costs = [Column("Sent a round"), Column("Received a round"), Column("Time")]
+    rows = [
+        row(
             of.name[i],
             of.model[i],
             f"{of.weights[i]:,}",
             f"{of.records[i]:,}",
             _classes(of.classes[i], result.class_names),
-            show(of.own_class_accuracy[i], share),
-            show(of.all_class_accuracy[i], share),
-            show(of.nll[i], plain),
-            show(of.brier[i], plain),
-            show(of.ece[i], plain),
-            show(of.mce[i], plain),
-            show(of.bytes_up[i], size),
-            show(of.bytes_down[i], size),
-            show(of.seconds[i], duration),
-        ]
+            *(cell(getattr(of, name)[i], UNITS[MEASURES[name].unit]) for name in OF_CLIENT),
+            cell(of.bytes_up[i], size),
+            cell(of.bytes_down[i], size),
+            cell(of.seconds[i], duration),
+        )
         for i in range(len(of.name))
     ]
+    return Table([*words, Column("Classes", words=True, style="value"), *scores, *costs], rows)
 
 
 def _classes(held: list[int], names: list[str]) -> str:

@@ -4,6 +4,8 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from fedbnn.report.table import Cell
+
 MISSING = "\N{EN DASH}"
 
 
@@ -52,16 +54,54 @@ def duration(value: float) -> tuple[float, int, str]:
     return 3600.0, 1, " h"
 
 
-def show(value: float | Spread, unit: Unit) -> str:
-    """The value in its unit: "95.0%", "95.0 ± 0.4%" where seeds disagree, or a dash where there is none."""
+def compact(value: float) -> tuple[float, int, str]:
+    """Bytes in three digits and a letter, as narrow as a score: 108, 16.0k, 489k, 1.05M."""
+    units = ((1.0, ""), (1e3, "k"), (1e6, "M"))
+    worth, sign = next((unit for unit in units if value / unit[0] < 999.5), (1e9, "G"))
+    scaled = value / worth
+    return worth, 0 if not sign or scaled >= 99.95 else 1 if scaled >= 9.995 else 2, sign
+
+
+def percent(_: float) -> tuple[float, int, str]:
+    """A share whose sign stands in the heading."""
+    return 0.01, 1, ""
+
+
+UNITS: dict[str, Unit] = {"share": share, "plain": plain, "bytes": size, "seconds": duration}
+COMPACT: dict[str, Unit] = UNITS | {"bytes": compact, "seconds": lambda _: (1.0, 1, "")}
+"""Where room is scarce and headings name the unit."""
+
+
+def cell(value: float | Spread, unit: Unit, *, best: bool = False, even_zero: bool = False) -> Cell:
+    """The value in its unit; ± where seeds disagree, or with `even_zero` where there are several; or a dash."""
     mean, deviation = (value.mean, value.deviation) if isinstance(value, Spread) else (value, math.nan)
     if not math.isfinite(mean):
-        return MISSING
+        return Cell(MISSING)
     worth, decimals, sign = unit(mean)
-    if not deviation > 1e-12 * abs(mean):
-        return f"{mean / worth:,.{decimals}f}{sign}"
-    decimals = max(decimals, 1)
-    return f"{mean / worth:,.{decimals}f} ± {deviation / worth:,.{decimals}f}{sign}"
+    told = not math.isnan(deviation) and (even_zero or deviation > 1e-12 * abs(mean))
+    decimals = max(decimals, 1) if told else decimals
+    text, spread = (f"{_in(number, worth):,.{decimals}f}" for number in (mean, deviation))
+    return Cell(text, spread if told else "", sign, best)
+
+
+def _in(value: float, worth: float) -> float:
+    """In units of this worth; a share is multiplied, not divided, so that it rounds as Python's own percentages do."""
+    return value * (1 / worth) if worth < 1 else value / worth
+
+
+def show(value: float | Spread, unit: Unit) -> str:
+    """The value in its unit: "95.0%", "95.0 ± 0.4%" where seeds disagree, or a dash where there is none."""
+    return str(cell(value, unit))
+
+
+def best_of(means: Sequence[float], unit: Unit, higher_is_better: bool) -> list[bool]:
+    """Which read the same as the best of the numbers; none of them where all read the same."""
+    texts = [show(mean, unit) for mean in means]
+    finite = [mean for mean in means if math.isfinite(mean)]
+    if len({text for text in texts if text != MISSING}) < 2:
+        return [False] * len(means)
+    best = show((max if higher_is_better else min)(finite), unit)
+    return [text == best for text in texts]
 
 
 def counted(number: int, noun: str) -> str:

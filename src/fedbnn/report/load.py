@@ -1,6 +1,5 @@
 """From a folder on disk to runs in memory, or one line that says which file is wrong and what to do."""
 
-import json
 from dataclasses import dataclass
 from functools import reduce
 from operator import add
@@ -10,6 +9,7 @@ from typing import Any, TypeVar
 from pydantic import BaseModel, ValidationError
 
 from fedbnn.base.errors import UserError
+from fedbnn.base.files import read_json
 from fedbnn.federation.metrics import ReliabilityBins, UncertaintyHistogram
 from fedbnn.report.privacy import Guarantee, weakest
 from fedbnn.report.schema import Comparison, Result
@@ -137,15 +137,9 @@ def _inside(folder: Path, name: str, listing: Path) -> Path:
 
 def _json(path: Path) -> Any:
     try:
-        return json.loads(path.read_text(encoding="utf-8"))
-    except json.JSONDecodeError as error:
-        raise UserError(
-            f"{path} is not valid JSON (line {error.lineno}, column {error.colno}: {error.msg}); {BROKEN}"
-        ) from None
-    except (UnicodeDecodeError, RecursionError):
-        raise UserError(f"{path} is not JSON in UTF-8; {BROKEN}") from None
-    except OSError as error:
-        raise UserError(f"cannot read {path}: {error.strerror}") from None
+        return read_json(path)
+    except UserError as error:
+        raise UserError(f"{error}; {BROKEN}") from None
 
 
 def _checked(model: type[Model], path: Path) -> Model:

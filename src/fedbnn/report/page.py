@@ -1,25 +1,28 @@
 """The page as data for the template: title, headline numbers, sections of charts, tables."""
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from jinja2 import Environment, PackageLoader, StrictUndefined, select_autoescape
+from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined, select_autoescape
 from markupsafe import Markup
 
-from fedbnn.report import clients, headline, privacy, settings, variants
+from fedbnn.federation.evaluation import DETECTION, MEASURES
+from fedbnn.report import headline, privacy, settings, variants
 from fedbnn.report.axes import span
 from fedbnn.report.charts.clients import architectures, client_accuracy
 from fedbnn.report.charts.curves import learning_curves
 from fedbnn.report.charts.reliability import reliability_diagram
 from fedbnn.report.charts.traffic import traffic_bars
 from fedbnn.report.charts.uncertainty import shares, uncertainty_mirror
-from fedbnn.report.figures import counted, listed, share, show, size
+from fedbnn.report.clients import clients
+from fedbnn.report.figures import counted, listed, share, show
 from fedbnn.report.load import Group, Study
 from fedbnn.report.schema import Result
 from fedbnn.report.series import Series
 from fedbnn.report.svg import printable
 from fedbnn.report.ticks import nice_ticks
-from fedbnn.report.traffic import Traffic, traffic_of
+from fedbnn.report.traffic import traffic_of, traffic_table
 
 WIDE, NARROW = 440.0, 330.0
 """Widths of a chart that has half the page and of one among small multiples."""
@@ -48,17 +51,21 @@ class Section:
     legend: list[tuple[str, Markup]] = field(default_factory=list)
 
 
-def render(study: Study) -> str:
-    """The whole page as HTML."""
-    environment = Environment(
-        loader=PackageLoader("fedbnn.report", "."),
+def environment(*packages: str) -> Environment:
+    """Templates of these packages, in which everything is escaped that is not markup of ours."""
+    return Environment(
+        loader=ChoiceLoader([PackageLoader(package, ".") for package in packages]),
         autoescape=select_autoescape(default=True, default_for_string=True),
         undefined=StrictUndefined,
         finalize=_printable,
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    return environment.get_template("page.html.j2").render(_context(study))
+
+
+def render(study: Study) -> str:
+    """The whole page as HTML."""
+    return environment("fedbnn.report").get_template("page.html.j2").render(_context(study))
 
 
 def _printable(value: Any) -> Any:
@@ -79,15 +86,12 @@ def _context(study: Study) -> dict[str, Any]:
         "seeds": sorted({len(group.runs) for group in study.groups}),
         "sections": [_curves(study), _clients(study), _reliability(study), _uncertainty(study)],
         "protected": privacy.all_protected([(group.method, group.guarantee) for group in study.groups]),
-        "traffic": traffic,
         "traffic_chart": traffic_bars(traffic),
-        "traffic_rows": [_traffic_row(of) for of in traffic],
+        "traffic": traffic_table(traffic) if study.comparison else traffic[0].in_words(),
         "shared": settings.shared(study),
-        "differing": settings.differing(study),
+        "differing": settings.differing_table(study),
         "differing_in_words": settings.differing_in_words(study) if len(study.groups) > MOST_COLUMNS else [],
-        "client_columns": clients.COLUMNS,
-        "text_columns": clients.TEXT_COLUMNS,
-        "client_rows": clients.client_rows,
+        "clients": clients,
         "label": _label,
         "shown": _shown(study).strip(),
         "counted": counted,
@@ -100,8 +104,7 @@ def _run(group: Group) -> dict[str, Any]:
     return {
         "cards": headline.cards(group),
         "scored": variants.explained(group.variants) if variants.named(group.variants) else "",
-        "score_columns": headline.scores(group),
-        "variant_rows": headline.variant_rows(group),
+        "models": headline.models(group),
         "privacy": "" if privacy.protected(group.guarantee) else privacy.in_words(group.guarantee, sends),
     }
 
@@ -110,9 +113,8 @@ def _results(study: Study) -> dict[str, Any]:
     """The headline of a comparison."""
     held = list(dict.fromkeys(variant for group in study.groups for variant in group.variants))
     return {
-        "columns": headline.columns(study.groups),
-        "epsilon": headline.has_epsilon(study.groups),
-        "rows": headline.table(study.groups),
+        "results": headline.comparison(study.groups),
+        "detection": DETECTION[0] in headline.scores(study.groups),
         "scored": variants.explained(held),
         "privacy": privacy.explained(
             [(group.method, group.guarantee) for group in study.groups],
@@ -132,20 +134,20 @@ def facts(study: Study) -> list[str]:
     """What was run, in a few words each; what is not the same in all runs is left to `notes`."""
     results = [run.result for run in study.runs]
     first = results[0]
-    found = [
+    texts = [
         ("clients", counted(first.clients, "client")),
         ("rounds", counted(first.rounds, "round")),
         ("alignment_points", counted(first.alignment_points, "alignment point")),
         ("split", f"scored on the {first.split} split"),
     ]
-    common = [text for name, text in found if len({getattr(result, name) for result in results}) == 1]
+    common = [text for name, text in texts if len({getattr(result, name) for result in results}) == 1]
     seeds = sorted({result.seed for result in results})
     return [*common, f"seed{'s' if len(seeds) > 1 else ''} {listed([str(seed) for seed in seeds])}"]
 
 
 def notes(study: Study) -> list[str]:
     """What a reader of a comparison has to know: in which respects the runs are not alike."""
-    found = []
+    differences = []
     names = {
         "dataset": "data set",
         "clients": "number of clients",
@@ -160,10 +162,10 @@ def notes(study: Study) -> list[str]:
                 by_value.setdefault(getattr(result, name), []).append(group.method)
         if len(by_value) > 1:
             parts = [f"{value} ({', '.join(dict.fromkeys(of))})" for value, of in by_value.items()]
-            found.append(f"The runs differ in the {words}: {'; '.join(parts)}.")
+            differences.append(f"The runs differ in the {words}: {'; '.join(parts)}.")
     if len({tuple(sorted(result.seed for result in group.results)) for group in study.groups}) > 1:
-        found.append("The methods were not run with the same seeds.")
-    return found
+        differences.append("The methods were not run with the same seeds.")
+    return differences
 
 
 def lead(result: Result) -> str:
@@ -185,12 +187,11 @@ def _label(group: Group) -> str:
 
 
 def _curves(study: Study) -> Section:
-    metrics = (
-        ("own_class_accuracy", "Own-class accuracy", True),
-        ("all_class_accuracy", "All-class accuracy", True),
-        ("nll", "NLL (lower is better)", False),
-        ("ece", "ECE (lower is better)", False),
-    )
+    panels = []
+    for name in ("own_class_accuracy", "all_class_accuracy", "nll", "ece"):
+        measure = MEASURES[name]
+        caption = measure.heading if measure.higher_is_better else f"{measure.heading} (lower is better)"
+        panels.append(Panel(caption, [learning_curves(study.groups, name, caption, measure.unit == "share")]))
     reading = (
         "Each line follows the mean over clients from round 0, the warm-up before the first exchange, to the "
         "last round; vertical axes need not begin at zero."
@@ -198,13 +199,7 @@ def _curves(study: Study) -> Section:
     if any(len(group.runs) > 1 for group in study.groups):
         reading += " Lines are means over seeds, bands run from the least to the greatest seed."
     legend = [(_label(group), Series(i).swatch()) for i, group in enumerate(study.groups)]
-    return Section(
-        "curves",
-        "Learning curves",
-        reading + _shown(study),
-        [Panel(name, [learning_curves(study.groups, key, name, percent)]) for key, name, percent in metrics],
-        legend if len(legend) > 1 else [],
-    )
+    return Section("curves", "Learning curves", reading + _shown(study), panels, legend if len(legend) > 1 else [])
 
 
 def _clients(study: Study) -> Section:
@@ -213,19 +208,8 @@ def _clients(study: Study) -> Section:
     ticks = nice_ticks(*span(values, 0.1, 0.0, 1.0), 5)
     width = _width(study)
     reading = "Each mark is one client, in the row of its architecture; the upright line is the row's mean."
-    return Section(
-        "architectures",
-        "Clients by architecture",
-        reading + _shown(study),
-        [
-            Panel(
-                _label(group) if len(study.groups) > 1 else "",
-                [client_accuracy(group, Series(i), rows, ticks, width)],
-                Series(i) if len(study.groups) > 1 else None,
-            )
-            for i, group in enumerate(study.groups)
-        ],
-    )
+    panels = _panels(study, lambda group, look: [client_accuracy(group, look, rows, ticks, width)])
+    return Section("architectures", "Clients by architecture", reading + _shown(study), panels)
 
 
 def _reliability(study: Study) -> Section:
@@ -235,19 +219,8 @@ def _reliability(study: Study) -> Section:
         "claimed: a tick above its bar is overconfidence, one below underconfidence. The strip counts predictions. "
         "Own-class predictions of all clients are pooled, as they are for ECE and MCE above."
     )
-    return Section(
-        "reliability",
-        "Reliability",
-        reading + _shown(study),
-        [
-            Panel(
-                _label(group) if len(study.groups) > 1 else "",
-                [reliability_diagram(group.reliability, group.method, width)],
-                Series(i) if len(study.groups) > 1 else None,
-            )
-            for i, group in enumerate(study.groups)
-        ],
-    )
+    panels = _panels(study, lambda group, _: [reliability_diagram(group.reliability, group.method, width)])
+    return Section("reliability", "Reliability", reading + _shown(study), panels)
 
 
 def _uncertainty(study: Study) -> Section:
@@ -258,28 +231,31 @@ def _uncertainty(study: Study) -> Section:
         "prediction is the more uncertain of a pair; 0.5 is no better than a coin. Epistemic uncertainty is the "
         "part that more data could remove."
     )
-    most = [
-        max(float(part.max()) for histogram in kind for part in shares(histogram))
-        for kind in (
-            [group.total_uncertainty for group in study.groups],
-            [group.epistemic_uncertainty for group in study.groups],
-        )
+    kinds = {
+        "Total": [group.total_uncertainty for group in study.groups],
+        "Epistemic": [group.epistemic_uncertainty for group in study.groups],
+    }
+    most = {kind: max(float(part.max()) for one in of for part in shares(one)) for kind, of in kinds.items()}
+    charts = [
+        [uncertainty_mirror(of[i], kind, group.method, most[kind], width) for kind, of in kinds.items()]
+        for i, group in enumerate(study.groups)
     ]
-    panels = []
-    for i, group in enumerate(study.groups):
-        total = uncertainty_mirror(group.total_uncertainty, "Total", group.method, most[0], width)
-        epistemic = uncertainty_mirror(group.epistemic_uncertainty, "Epistemic", group.method, most[1], width)
-        if len(study.groups) > 1:
-            panels.append(Panel(_label(group), [total, epistemic], Series(i)))
-        else:
-            panels += [Panel("Total", [total]), Panel("Epistemic", [epistemic])]
+    panels = (
+        _panels(study, lambda _, look: charts[look.index])
+        if len(study.groups) > 1
+        else [Panel(kind, [chart]) for kind, chart in zip(kinds, charts[0], strict=True)]
+    )
     return Section("uncertainty", "Uncertainty of right and wrong predictions", reading + _shown(study), panels)
+
+
+def _panels(study: Study, draw: Callable[[Group, Series], list[Markup]]) -> list[Panel]:
+    """A panel a method, which is named over it where there are several."""
+    looks = [(group, Series(index)) for index, group in enumerate(study.groups)]
+    if len(looks) == 1:
+        return [Panel("", draw(*looks[0]))]
+    return [Panel(_label(group), draw(group, look), look) for group, look in looks]
 
 
 def _width(study: Study) -> float:
     """Three panels or more stand in three columns, fewer in two."""
     return NARROW if len(study.groups) > 2 else WIDE
-
-
-def _traffic_row(of: Traffic) -> list[str]:
-    return [of.method, show(of.up, size), show(of.down, size), show(of.weights, size), of.ratio()]

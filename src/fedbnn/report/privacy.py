@@ -112,13 +112,13 @@ def protected(guarantee: Guarantee | None) -> Lines:
     """What is protected, against whom, and what is not; nothing where that is not known."""
     if guarantee is None or guarantee.mechanism not in PROTECTIONS or not math.isfinite(guarantee.epsilon):
         return ()
-    found = PROTECTIONS[guarantee.mechanism]
+    protection = PROTECTIONS[guarantee.mechanism]
     return (
-        ("What leaves a client", (found.sent,)),
+        ("What leaves a client", (protection.sent,)),
         ("What is protected", (meaning(guarantee.epsilon, guarantee.delta, guarantee.unit),)),
-        ("Against whom", (found.against,)),
-        ("What ε counts", (found.counted,)),
-        ("What is not protected", found.gaps),
+        ("Against whom", (protection.against,)),
+        ("What ε counts", (protection.counted,)),
+        ("What is not protected", protection.gaps),
     )
 
 

@@ -1,7 +1,6 @@
 """What the report reads: the parts of result.json and comparison.json it relies on, checked on the way in."""
 
 import math
-from collections.abc import Mapping
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
@@ -15,21 +14,9 @@ def _none_is_nan(value: Any) -> Any:
     return math.nan if value is None else value
 
 
-def _bins(value: Any) -> ReliabilityBins:
-    if not isinstance(value, Mapping):
-        raise ValueError("must be an object")
-    return ReliabilityBins.from_dict(value)
-
-
-def _histogram(value: Any) -> UncertaintyHistogram:
-    if not isinstance(value, Mapping):
-        raise ValueError("must be an object")
-    return UncertaintyHistogram.from_dict(value)
-
-
 Number = Annotated[float, BeforeValidator(_none_is_nan)]
-Bins = Annotated[ReliabilityBins, BeforeValidator(_bins)]
-Histogram = Annotated[UncertaintyHistogram, BeforeValidator(_histogram)]
+Bins = Annotated[ReliabilityBins, BeforeValidator(ReliabilityBins.from_dict)]
+Histogram = Annotated[UncertaintyHistogram, BeforeValidator(UncertaintyHistogram.from_dict)]
 
 
 class _Columns(BaseModel):

@@ -6,6 +6,7 @@ from typing import Any
 
 from fedbnn.report.figures import MISSING
 from fedbnn.report.load import Group, Run, Study
+from fedbnn.report.table import Column, Table, row
 
 
 def flat(config: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, str]]:
@@ -28,6 +29,13 @@ def differing(study: Study) -> list[tuple[str, list[str]]]:
     same = {key for key, _ in shared(study)}
     keys = dict.fromkeys(key for table in _tables(study.runs) for key in table if key not in same)
     return [(key, [_values(group, key) for group in study.groups]) for key in keys]
+
+
+def differing_table(study: Study) -> Table | None:
+    """The same as a table, a column a method; nothing where all runs are alike."""
+    methods = [Column(group.method, words=True, style="value") for group in study.groups]
+    rows = [row(key, *values) for key, values in differing(study)]
+    return Table([Column("Setting", words=True, style="key"), *methods], rows) if rows else None
 
 
 def differing_in_words(study: Study) -> list[tuple[str, str]]:

@@ -8,7 +8,15 @@ from markupsafe import Markup
 
 _NOT_XML = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
-MARKERS = ("circle", "square", "triangle", "diamond", "cross", "down")
+_ARM = [(-1.2, -0.4), (-0.4, -0.4), (-0.4, -1.2)]  # a quarter of the cross; each next one is turned by a right angle
+_OUTLINES = {
+    "square": [(-0.9, -0.9), (0.9, -0.9), (0.9, 0.9), (-0.9, 0.9)],
+    "triangle": [(0.0, -1.2), (1.15, 0.9), (-1.15, 0.9)],
+    "diamond": [(0.0, -1.3), (1.3, 0.0), (0.0, 1.3), (-1.3, 0.0)],
+    "cross": [*_ARM, *((-y, x) for x, y in _ARM), *((-x, -y) for x, y in _ARM), *((y, -x) for x, y in _ARM)],
+    "down": [(0.0, 1.2), (1.15, -0.9), (-1.15, -0.9)],
+}
+MARKERS = ("circle", *_OUTLINES)
 
 
 @dataclass(frozen=True)
@@ -63,31 +71,10 @@ class Drawing:
 
     def marker(self, kind: str, x: float, y: float, radius: float, style: str, *, tip: str = "") -> None:
         """One of MARKERS, centred at (x, y)."""
-        r = radius
         if kind == "circle":
-            self.shape("circle", style, tip, cx=x, cy=y, r=r)
+            self.shape("circle", style, tip, cx=x, cy=y, r=radius)
             return
-        outlines = {
-            "square": [(-0.9 * r, -0.9 * r), (0.9 * r, -0.9 * r), (0.9 * r, 0.9 * r), (-0.9 * r, 0.9 * r)],
-            "triangle": [(0.0, -1.2 * r), (1.15 * r, 0.9 * r), (-1.15 * r, 0.9 * r)],
-            "down": [(0.0, 1.2 * r), (1.15 * r, -0.9 * r), (-1.15 * r, -0.9 * r)],
-            "diamond": [(0.0, -1.3 * r), (1.3 * r, 0.0), (0.0, 1.3 * r), (-1.3 * r, 0.0)],
-            "cross": [
-                (-1.2 * r, -0.4 * r),
-                (-0.4 * r, -0.4 * r),
-                (-0.4 * r, -1.2 * r),
-                (0.4 * r, -1.2 * r),
-                (0.4 * r, -0.4 * r),
-                (1.2 * r, -0.4 * r),
-                (1.2 * r, 0.4 * r),
-                (0.4 * r, 0.4 * r),
-                (0.4 * r, 1.2 * r),
-                (-0.4 * r, 1.2 * r),
-                (-0.4 * r, 0.4 * r),
-                (-1.2 * r, 0.4 * r),
-            ],
-        }
-        steps = "L".join(f"{_number(x + dx)} {_number(y + dy)}" for dx, dy in outlines[kind])
+        steps = "L".join(f"{_number(x + dx * radius)} {_number(y + dy * radius)}" for dx, dy in _OUTLINES[kind])
         self.shape("path", style, tip, d=f"M{steps}Z")
 
     def markup(self) -> Markup:

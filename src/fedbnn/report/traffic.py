@@ -3,8 +3,9 @@
 import math
 from dataclasses import dataclass
 
-from fedbnn.report.figures import MISSING, Spread, counted, show, size
+from fedbnn.report.figures import MISSING, Spread, cell, counted, show, size
 from fedbnn.report.load import Group
+from fedbnn.report.table import Table, row, table
 
 BYTES_A_WEIGHT = 4
 
@@ -59,3 +60,8 @@ def traffic_of(group: Group) -> Traffic:
         down=Spread.of([result.bytes_down_per_client_round for result in group.results]).mean,
         parameters=sum(weights) / len(weights) if weights else math.nan,
     )
+
+
+def traffic_table(traffic: list[Traffic]) -> Table:
+    rows = [row(of.method, *(cell(v, size) for v in (of.up, of.down, of.weights)), of.ratio()) for of in traffic]
+    return table(["Method", "Sends", "Receives", "Weights", "Weights against sent"], rows)

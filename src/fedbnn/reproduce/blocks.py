@@ -1,36 +1,11 @@
 """What a page is made of, before it is Markdown or HTML."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from markupsafe import Markup
 
-
-@dataclass(frozen=True)
-class Number:
-    """A cell of a table."""
-
-    text: str
-    best: bool = False
-
-
-@dataclass(frozen=True)
-class Line:
-    """A row of a table: ours, or, in italics, the paper's."""
-
-    label: str
-    cells: list[Number]
-    paper: bool = False
-    first: bool = True  # the first of a method's rows, not a further model of it
-
-
-@dataclass(frozen=True)
-class Grid:
-    """A table: a caption, headings, and rows."""
-
-    caption: str
-    corner: str
-    heads: list[str]
-    lines: list[Line]
+from fedbnn.report.table import Table, markdown
 
 
 @dataclass(frozen=True)
@@ -49,5 +24,25 @@ class Section:
     anchor: str
     title: str
     reading: str
-    blocks: list[Grid | Figure]
+    blocks: list[Table | Figure]
     notes: list[str] = field(default_factory=list)
+
+    @property
+    def tables(self) -> list[Table]:
+        return [block for block in self.blocks if isinstance(block, Table)]
+
+    @property
+    def figures(self) -> list[Figure]:
+        return [block for block in self.blocks if isinstance(block, Figure)]
+
+    def markdown(self, level: int = 2) -> str:
+        blocks = [
+            markdown(one) if isinstance(one, Table) else f"![{one.caption}]({one.name}.svg)" for one in self.blocks
+        ]
+        parts = [f"{'#' * level} {self.title}", self.reading, *blocks, *self.notes]
+        return "\n\n".join(filter(None, parts)) + "\n"
+
+
+def markdown_page(title: str, about: Sequence[str], sections: Sequence[Section]) -> str:
+    listed = "\n".join(f"- {sentence}" for sentence in about)
+    return "\n".join([f"# {title}\n", f"{listed}\n", *(section.markdown() for section in sections)])

@@ -9,11 +9,13 @@ from xml.etree.ElementTree import Element, SubElement, fromstring, tostring
 
 from markupsafe import Markup
 
+from fedbnn.federation.evaluation import MEASURES
 from fedbnn.report.axes import Box, horizontal, span, vertical
+from fedbnn.report.figures import Spread, cell
 from fedbnn.report.series import Series
 from fedbnn.report.svg import Drawing
 from fedbnn.report.ticks import nice_ticks
-from fedbnn.reproduce.scores import Score
+from fedbnn.reproduce.tables import unit_of
 
 WIDTH, PLOT = 440.0, 250.0
 PANEL = PLOT + 46  # with the axis below it
@@ -33,7 +35,7 @@ class Panel:
     """One plotting area: a score on one federation."""
 
     title: str
-    score: Score
+    score: str
     lines: Sequence[Drawn]
 
 
@@ -45,7 +47,7 @@ def curve_chart(study: Mapping[str, Any], panels: Sequence[Panel], labels: Mappi
     across = len(study["scores"])
     down = len(panels) // across
     legend = panels[0].lines
-    titles = ", ".join(panel.score.title for panel in panels[:across])
+    titles = ", ".join(MEASURES[panel.score].title for panel in panels[:across])
     drawing = Drawing(across * WIDTH, down * PANEL + LEGEND_ROW * len(legend), f"{titles} against {study['x']}.")
     for at, panel in enumerate(panels):
         left, top = at % across * WIDTH, at // across * PANEL
@@ -60,12 +62,12 @@ def curve_chart(study: Mapping[str, Any], panels: Sequence[Panel], labels: Mappi
 
 
 def _panel(drawing: Drawing, box: Box, panel: Panel, study: Mapping[str, Any], labels: Mapping[float, str]) -> None:
-    score, lines = panel.score, panel.lines
+    percent, lines = MEASURES[panel.score].unit == "share", panel.lines
     drawing.words(box.left - 44, box.top - 10, panel.title, "label")
     values = [value for line in lines for _, over in line.points for value in over]
     places = [x for line in lines for x, _ in line.points if x is not None]
-    least, ceiling = (0.1, 1.0) if score.percent else (0.02, math.inf)
-    y = vertical(drawing, box, nice_ticks(*span(values, least, 0.0, ceiling), 6), score.percent)
+    least, ceiling = (0.1, 1.0) if percent else (0.02, math.inf)
+    y = vertical(drawing, box, nice_ticks(*span(values, least, 0.0, ceiling), 6), percent)
     x = _evenly(drawing, box, study["x"], labels) if study["even"] else _to_scale(drawing, box, study, places)
     for at, line in reversed(list(enumerate(lines))):
         look = Series(at)
@@ -83,7 +85,7 @@ def _panel(drawing: Drawing, box: Box, panel: Panel, study: Mapping[str, Any], l
             drawing.path(upper + lower, f"band {look.colour}", closed=True)
         drawing.path([(x(place), y(_mean(over))) for place, over in known], f"line {look.colour}", dash=look.dash)
         for place, over in known:
-            tip = f"{line.title}, {labels[place]}: {score.show(over)}"
+            tip = f"{line.title}, {labels[place]}: {cell(Spread.of(over), unit_of(panel.score), even_zero=True)}"
             drawing.marker(look.marker, x(place), y(_mean(over)), 3.8, look.mark("dot"), tip=tip)
 
 

@@ -6,12 +6,12 @@ from typing import Any
 
 import torch
 
-from fedbnn.federation.evaluation import DETECTION, SCORES
+from fedbnn.federation.evaluation import DETECTION, POOLED, SCORES
 from fedbnn.models.architectures import ModelSettings, build
 from fedbnn.reproduce import published
 from fedbnn.reproduce.cells import Cell, Entry, identity
 from fedbnn.reproduce.plan import Cost, Plan, Reliability, Row
-from fedbnn.runs.results import POOLED, mean
+from fedbnn.runs.results import mean
 
 FORMAT = 2
 COPIED = (
@@ -48,7 +48,7 @@ def collect(plan: Plan, name: str, entries: Sequence[Entry], changes: Sequence[s
 
 
 def _entry(entry: Entry, row: Row, study: object) -> dict[str, Any]:
-    found: dict[str, Any] = {
+    facts: dict[str, Any] = {
         **entry.place,
         "row": entry.row,
         "method": row.method,
@@ -59,11 +59,11 @@ def _entry(entry: Entry, row: Row, study: object) -> dict[str, Any]:
     }
     place = (entry.column.data, entry.column.size)
     if row.published and place in (cells := published.TABLE1[row.published]):
-        found["published"] = {"row": row.published, "mean": cells[place][0], "spread": cells[place][1]}
+        facts["published"] = {"row": row.published, "mean": cells[place][0], "spread": cells[place][1]}
     if isinstance(study, Reliability) and row.method == "fedbnn" and entry.column.data in published.CALIBRATION:
         ece, mce = published.CALIBRATION[entry.column.data]
-        found["published"] = {"ece": ece, "mce": mce}
-    return found
+        facts["published"] = {"ece": ece, "mce": mce}
+    return facts
 
 
 def _run(cell: Cell, *, bins: bool) -> dict[str, Any] | None:
@@ -107,11 +107,11 @@ def over_models(models: Mapping[str, Mapping[str, float]], names: Iterable[str],
 @cache
 def paper_sizes() -> list[dict[str, Any]]:
     """What one message weighs at the paper's scale: outputs, points x classes x 4 bytes, or weights x 4 bytes."""
-    found = []
+    sizes = []
     for data, (shape, classes) in published.SHAPES.items():
         with torch.device("meta"):
             weights = sum(one.numel() for one in build(ModelSettings("vgg9"), shape, classes).parameters())
-        found.append(
+        sizes.append(
             {
                 "data": data,
                 "points": published.ALIGNMENT,
@@ -121,4 +121,4 @@ def paper_sizes() -> list[dict[str, Any]]:
                 "weight_bytes": 4 * weights,
             }
         )
-    return found
+    return sizes

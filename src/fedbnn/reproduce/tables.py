@@ -1,13 +1,15 @@
 """Tables of a study, from its JSON: every scored model its own row, the paper's number below, the best marked."""
 
+import math
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
-from fedbnn.report.figures import Spread
+from fedbnn.federation.evaluation import MEASURES
+from fedbnn.report.figures import UNITS, Spread, Unit, best_of, cell, percent
 from fedbnn.report.privacy import rounded_up
+from fedbnn.report.table import Cell, Row, Table, row, table
 from fedbnn.report.variants import NAMES
-from fedbnn.reproduce.blocks import Grid, Line, Number
-from fedbnn.reproduce.scores import KINDS, Score
 
 NOT_RUN = "not run"
 PAPER = "the paper"
@@ -16,14 +18,24 @@ DATA = {"mnist": "MNIST", "cifar10": "CIFAR-10", "cifar100": "CIFAR-100", "heart
 Json = Mapping[str, Any]
 
 
-def grids(study: Json) -> list[Grid]:
+def tables(study: Json) -> list[Table]:
     """A table a score; one table with all scores where there is one column only."""
     columns, scores = study["columns"], study["scores"]
     if len(columns) == 1:
-        places = [(0, score) for score in scores]
-        return [_grid(study, column_title(columns[0]), [KINDS[s].heading for s in scores], places)]
-    heads = [column_title(column) for column in columns]
-    return [_grid(study, KINDS[s].heading, heads, [(at, s) for at in range(len(columns))]) for s in scores]
+        titles = [heading(score) for score in scores]
+        return [_table(study, column_title(columns[0]), titles, [(0, score) for score in scores])]
+    titles = [column_title(column) for column in columns]
+    return [_table(study, heading(s), titles, [(at, s) for at in range(len(columns))]) for s in scores]
+
+
+def heading(score: str) -> str:
+    """What a score is called over its numbers, which have no sign."""
+    measure = MEASURES[score]
+    return f"{measure.title}, %" if measure.unit == "share" else measure.title
+
+
+def unit_of(score: str) -> Unit:
+    return percent if MEASURES[score].unit == "share" else UNITS[MEASURES[score].unit]
 
 
 def column_title(column: Json) -> str:
@@ -32,39 +44,31 @@ def column_title(column: Json) -> str:
 
 def value(run: Json, variant: str, score: str) -> float | None:
     """A score of one of a run's models; what is only known of the whole run belongs to its headline."""
-    found = run["variants"].get(variant, {}).get(score)
-    if found is None and variant == run["scored"]:
-        found = run.get(score)
-    return None if found is None else float(found)
+    of_model = run["variants"].get(variant, {}).get(score)
+    if of_model is None and variant == run["scored"]:
+        of_model = run.get(score)
+    return None if of_model is None else float(of_model)
 
 
-def _grid(study: Json, caption: str, heads: list[str], places: Sequence[tuple[int, str]]) -> Grid:
-    rows = list(dict.fromkeys(entry["row"] for entry in study["entries"]))
+def _table(study: Json, caption: str, titles: list[str], places: Sequence[tuple[int, str]]) -> Table:
     by_place = {(entry["row"], entry["column"]): entry for entry in study["entries"]}
-    drafts: list[tuple[str, str, list[tuple[Json, list[float]]], bool]] = []
-    for row in rows:
-        entries = [by_place[row, at] for at, _ in places]
-        for at, variant in enumerate(_variants(entries) or [""]):
-            cells = [
-                (entry, [v for run in entry["runs"] if (v := value(run, variant, score)) is not None])
-                for entry, (_, score) in zip(entries, places, strict=True)
-            ]
-            drafts.append((row, variant, cells, at == 0))
-    best = [_best([draft[2][at][1] for draft in drafts], KINDS[score]) for at, (_, score) in enumerate(places)]
-    lines: list[Line] = []
-    for number, (row, variant, cells, first) in enumerate(drafts):
-        title = study["row_titles"][row]
-        own = [
-            Number(cell_text(entry, values, KINDS[score]), best=bool(values) and best[at] == _rounded(values))
-            for at, ((entry, values), (_, score)) in enumerate(zip(cells, places, strict=True))
-        ]
-        lines.append(Line(_label(title, variant), own, first=first))
-        last = number + 1 == len(drafts) or drafts[number + 1][0] != row
-        if last and study["published"] and any("published" in entry for entry, _ in cells):
-            theirs = [_paper(entry, score) for (entry, _), (_, score) in zip(cells, places, strict=True)]
-            if any(cell.text for cell in theirs):
-                lines.append(Line(PAPER, theirs, paper=True, first=False))
-    return Grid(caption, "", heads, lines)
+    models: list[tuple[str, str]] = []  # row and variant
+    for name in dict.fromkeys(entry["row"] for entry in study["entries"]):
+        models += [(name, variant) for variant in _variants([by_place[name, at] for at, _ in places]) or [""]]
+    columns = []
+    for at, score in places:
+        entries = [(by_place[name, at], variant) for name, variant in models]
+        columns.append(_column(score, [(entry, _values(entry, variant, score)) for entry, variant in entries]))
+    rows: list[Row] = []
+    for number, (name, variant) in enumerate(models):
+        cells = [column[number] for column in columns]
+        more = number > 0 and models[number - 1][0] == name
+        rows.append(row(_label(study["row_titles"][name], variant), *cells, kind="more" if more else ""))
+        last = number + 1 == len(models) or models[number + 1][0] != name
+        theirs = [_published(by_place[name, at], score) for at, score in places]
+        if last and study["published"] and any(theirs):
+            rows.append(row(PAPER, *theirs, kind="paper"))
+    return table(["", *titles], rows, caption)
 
 
 def _variants(entries: Sequence[Json]) -> list[str]:
@@ -74,36 +78,36 @@ def _variants(entries: Sequence[Json]) -> list[str]:
     )
 
 
+def _values(entry: Json, variant: str, score: str) -> list[float]:
+    return [number for run in entry["runs"] if (number := value(run, variant, score)) is not None]
+
+
 def _label(title: str, variant: str) -> str:
     return title if variant in ("", "personal") else f"{title}, {NAMES.get(variant, variant)}"
 
 
-def cell_text(entry: Json, values: Sequence[float], score: Score) -> str:
+def _column(score: str, entries: Sequence[tuple[Json, Sequence[float]]]) -> list[Cell]:
+    """One score of all rows; the best is marked once every row has run."""
+    means = [Spread.of(values).mean for _, values in entries]
+    best = [False] * len(means)
+    if not any(map(math.isnan, means)):
+        best = best_of(means, unit_of(score), MEASURES[score].higher_is_better)
+    return [score_cell(entry, values, score, mark) for (entry, values), mark in zip(entries, best, strict=True)]
+
+
+def score_cell(entry: Json, values: Sequence[float], score: str, best: bool = False) -> Cell:
     """A score of one entry; how many seeds are done, where that is not all of them."""
     if not entry["runs"]:
-        return NOT_RUN
-    text = score.show(values)
-    planned = len(entry["seeds"])
-    return text if len(entry["runs"]) == planned else f"{text} ({len(entry['runs'])} of {planned} seeds)"
+        return Cell(NOT_RUN)
+    shown = cell(Spread.of(values), unit_of(score), best=best, even_zero=True)
+    done, planned = len(entry["runs"]), len(entry["seeds"])
+    return shown if done == planned else replace(shown, sign=f" ({done} of {planned} seeds)")
 
 
-def _paper(entry: Json, score: str) -> Number:
+def _published(entry: Json, score: str) -> str:
     if score != "own_class_accuracy" or "published" not in entry:
-        return Number("")
-    found = entry["published"]
-    return Number(f"{found['mean']:.1f} ± {found['spread']:.1f}")
-
-
-def _rounded(values: Sequence[float]) -> float:
-    return round(Spread.of(values).mean, 3)
-
-
-def _best(column: Sequence[Sequence[float]], score: Score) -> float | None:
-    """The best mean as it is shown, so that rows which look equal are marked alike; None until every row has run."""
-    if len(column) < 2 or not all(column):
-        return None
-    means = [_rounded(values) for values in column]
-    return max(means) if score.higher else min(means)
+        return ""
+    return f"{entry['published']['mean']:.1f} ± {entry['published']['spread']:.1f}"
 
 
 def seeds_note(study: Json) -> str:

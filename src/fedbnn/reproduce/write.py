@@ -7,8 +7,8 @@ from typing import Any
 
 from fedbnn.base.errors import UserError
 from fedbnn.report.figures import counted, duration, show
-from fedbnn.reproduce import markdown, page
-from fedbnn.reproduce.blocks import Figure
+from fedbnn.reproduce import page
+from fedbnn.reproduce.blocks import markdown_page
 from fedbnn.reproduce.cells import Entry
 from fedbnn.reproduce.charts import alone
 from fedbnn.reproduce.collect import FORMAT, collect
@@ -28,11 +28,10 @@ def write_study(out: Path, plan: Plan, name: str, entries: Sequence[Entry], chan
     """NAME.json, and from it alone NAME.md and its figures."""
     path = out / f"{name}.json"
     write_json(path, collect(plan, name, entries, changes))
-    found = section(read_json(path))
-    for block in found.blocks:
-        if isinstance(block, Figure):
-            write_atomically(out / f"{block.name}.svg", alone(block.chart))
-    write_atomically(out / f"{name}.md", markdown.section(found, level=1))
+    written = section(read_json(path))
+    for figure in written.figures:
+        write_atomically(out / f"{figure.name}.svg", alone(figure.chart))
+    write_atomically(out / f"{name}.md", written.markdown(level=1))
 
 
 def write_page(out: Path, plan: Plan) -> Path:
@@ -40,7 +39,7 @@ def write_page(out: Path, plan: Plan) -> Path:
     studies = _written(out, plan)
     sections = [section(study) for study in studies]
     title, about = plan.contents.title, [*plan.contents.about, *_cost(studies)]
-    write_atomically(out / "README.md", markdown.page(title, about, sections))
+    write_atomically(out / "README.md", markdown_page(title, about, sections))
     write_atomically(out / "index.html", page.render(title, about, sections))
     return out / "index.html"
 

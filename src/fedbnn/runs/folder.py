@@ -126,9 +126,9 @@ class RunFolder:
 
 def differences(before: Any, now: Any) -> str:
     """The first few dotted keys in which two nested objects differ, with both values."""
-    found = [f"{key} was {old!r}, is {new!r}" for key, old, new in changed(before, now)]
-    more = f" and {len(found) - 3} more" if len(found) > 3 else ""
-    return ", ".join(found[:3]) + more
+    parts = [f"{key} was {old!r}, is {new!r}" for key, old, new in changed(before, now)]
+    more = f" and {len(parts) - 3} more" if len(parts) > 3 else ""
+    return ", ".join(parts[:3]) + more
 
 
 def changed(before: Any, now: Any, prefix: str = "") -> Iterator[tuple[str, Any, Any]]:

@@ -12,12 +12,10 @@ from typing import Any
 from fedbnn.base.version import __version__
 from fedbnn.data import FederatedData
 from fedbnn.federation.engines import Site
-from fedbnn.federation.evaluation import DETECTION, SCORES, Evaluation, headline
+from fedbnn.federation.evaluation import DETECTION, POOLED, SCORES, Evaluation, headline
 from fedbnn.federation.loop import Round
 from fedbnn.federation.metrics import ReliabilityBins
 from fedbnn.runs.config import Config
-
-POOLED = ("ece", "mce")
 
 
 def mean(values: Sequence[float]) -> float:
@@ -43,7 +41,7 @@ def metric_lines(record: Round, names: Sequence[str]) -> list[dict[str, Any]]:
             line |= _described(headline(record.scores[client]))
             others = list(record.scores[client].items())[1:]
             if others:
-                line["variants"] = {variant: _described(found) for variant, found in others}
+                line["variants"] = {variant: _described(evaluation) for variant, evaluation in others}
         if len(line) > 3:
             line["elapsed"] = record.seconds
             lines.append(line)
@@ -54,17 +52,17 @@ def _described(evaluation: Evaluation) -> dict[str, Any]:
     return evaluation.scores | {"reliability": evaluation.reliability.to_dict()}
 
 
-def score_names(found: Sequence[Evaluation]) -> list[str]:
+def score_names(evaluations: Sequence[Evaluation]) -> list[str]:
     """The scores that all have: those of DETECTION only where foreign inputs were asked about."""
-    return [*SCORES, *(name for name in DETECTION if all(name in one.scores for one in found))]
+    return [*SCORES, *(name for name in DETECTION if all(name in one.scores for one in evaluations))]
 
 
-def summary(found: Sequence[Evaluation]) -> dict[str, float]:
+def summary(evaluations: Sequence[Evaluation]) -> dict[str, float]:
     """One value per score over all clients."""
-    bins: ReliabilityBins = reduce(add, (one.reliability for one in found))
+    bins: ReliabilityBins = reduce(add, (one.reliability for one in evaluations))
     return {
-        name: getattr(bins, name) if name in POOLED else mean([e.scores[name] for e in found])
-        for name in score_names(found)
+        name: getattr(bins, name) if name in POOLED else mean([e.scores[name] for e in evaluations])
+        for name in score_names(evaluations)
     }
 
 
@@ -120,7 +118,7 @@ def assemble(
         "split": config.evaluation.split,
         "scored": variants[0],
         **summary(judged),
-        "variants": {name: summary([found[name] for found in final.values()]) for name in variants},
+        "variants": {name: summary([scored[name] for scored in final.values()]) for name in variants},
         **_privacy(config, sites, [len(client) for client in turns]),
         "bytes_up_per_client_round": mean(up),
         "bytes_down_per_client_round": mean(down),
@@ -131,16 +129,16 @@ def assemble(
             "weights": [site.weights for site in sites],
             "records": [len(site.client.train) for site in sites],
             "classes": [data.own_classes(site.client.index).tolist() for site in sites],
-            **{name: [found.scores[name] for found in judged] for name in score_names(judged)},
+            **{name: [one.scores[name] for one in judged] for name in score_names(judged)},
             "bytes_up": up,
             "bytes_down": down,
             "seconds": [sum(t["seconds"] for t in client) for client in turns],
         },
         "curve": curve(lines),
-        "reliability": reduce(add, (found.reliability for found in judged)).to_dict(),
+        "reliability": reduce(add, (one.reliability for one in judged)).to_dict(),
         "uncertainty": {
-            "total": reduce(add, (found.total for found in judged)).to_dict(),
-            "epistemic": reduce(add, (found.epistemic for found in judged)).to_dict(),
+            "total": reduce(add, (one.total for one in judged)).to_dict(),
+            "epistemic": reduce(add, (one.epistemic for one in judged)).to_dict(),
         },
     }
 

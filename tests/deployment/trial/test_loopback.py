@@ -132,7 +132,7 @@ def test_a_node_with_a_key_that_nobody_registered_is_refused(trial: FaultyLoopba
 
 @pytest.mark.flower
 def test_a_second_trial_in_the_same_folder_is_refused(trial: FaultyLoopback, folder: Path) -> None:
-    with pytest.raises(UserError, match="another trial is running"):
+    with pytest.raises(UserError, match="is in use by another process"):
         Loopback(folder, ["north", "south"])
     assert trial.node_alive("north")
 

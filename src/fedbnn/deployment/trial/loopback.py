@@ -4,7 +4,6 @@ TLS and node authentication are on, as between real sites; certificates and keys
 logs, in DIR/loopback. A site keeps its key over all trials in DIR: the server knows it by that.
 """
 
-import fcntl
 import http.client
 import json
 import re
@@ -14,12 +13,14 @@ import socket
 import ssl
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 from types import TracebackType
-from typing import IO, Self
+from typing import Self
 
 from fedbnn.base.errors import UserError
+from fedbnn.base.files import locked
 from fedbnn.deployment.trial.certificates import make_authority, make_node_key, make_server_certificate
 from fedbnn.deployment.trial.processes import (
     POLL_SECONDS,
@@ -34,6 +35,7 @@ from fedbnn.deployment.trial.processes import (
 
 HOST = "127.0.0.1"
 CONNECTION = "loopback"
+LOCK = "loopback.lock"  # also says which processes are of the trial that holds it
 START_SECONDS = 180.0  # each process imports Flower first, on a busy machine among others
 CONNECTED = "SuperNode ID:"
 REFUSED = "[code: 2004]"
@@ -102,12 +104,10 @@ class Loopback:
         self._link: Process | None = None
         self._running: dict[str, Process] = {}
         self._runs: list[Process] = []
-        self._lock = self._alone()
-        try:
+        with ExitStack() as held:
+            self._hold(held)
             self._lay_out()
-        except BaseException:
-            self._lock.close()
-            raise
+            self._held = held.pop_all()
         self.address = f"{HOST}:{_free_port()}"
 
     def __enter__(self) -> Self:
@@ -166,26 +166,18 @@ class Loopback:
         self._runs.clear()
         self._running.clear()
         self._link = None
-        self._lock.close()
+        self._held.close()
 
-    def _alone(self) -> IO[str]:
+    def _hold(self, held: ExitStack) -> None:
         """Hold DIR for this trial; what an earlier one left because it was killed itself is ended."""
         if not (self.folder / "pyproject.toml").is_file():
             raise UserError(f"{self.folder} holds no Flower app; `fedbnn flower init` writes one")
-        lock = (self.folder / "loopback.lock").open("a+", encoding="utf-8")
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            lock.close()
-            raise UserError(f"{self.folder}: another trial is running here; wait for it or stop it") from None
-        lock.seek(0)
-        earlier = lock.read().strip()
+        held.enter_context(locked(self.folder, LOCK))
+        lock = self.folder / LOCK
+        earlier = lock.read_text(encoding="utf-8").strip()
         if re.fullmatch("[0-9a-f]{32}", earlier):
             wait_until(lambda: not kill_marked(earlier), STOP_SECONDS)
-        lock.truncate(0)
-        lock.write(self._mark)
-        lock.flush()
-        return lock
+        lock.write_text(self._mark, encoding="utf-8")
 
     def _lay_out(self) -> None:
         """Everything anew but the keys of nodes, by which the server knows sites if a run goes on in another trial."""

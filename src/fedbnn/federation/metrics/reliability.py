@@ -1,17 +1,16 @@
 """Reliability bins, and the calibration errors ECE and MCE that are read off them."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
 
+from fedbnn.federation.metrics.counts import Counts
 from fedbnn.federation.metrics.predictions import Floats, Ints, checked
 
 
 @dataclass(frozen=True, eq=False)
-class ReliabilityBins:
+class ReliabilityBins(Counts):
     """Predictions counted by the confidence of their top label; sums, so that bins of clients can be added.
 
     Attributes:
@@ -21,15 +20,12 @@ class ReliabilityBins:
         correct_sum: how many of them are right.
     """
 
-    edges: Floats
+    WHAT = "reliability bins"
+    WHOLE = ("count", "correct_sum")
+
     count: Ints
     confidence_sum: Floats
     correct_sum: Ints
-
-    def __post_init__(self) -> None:
-        sizes = {len(self.edges) - 1, len(self.count), len(self.confidence_sum), len(self.correct_sum)}
-        if len(sizes) != 1 or len(self.count) == 0:
-            raise ValueError("reliability bins need one count and two sums for each pair of edges")
 
     @property
     def confidence(self) -> Floats:
@@ -53,37 +49,6 @@ class ReliabilityBins:
         filled = self.count > 0
         gaps = np.abs(self.correct_sum - self.confidence_sum)[filled] / self.count[filled]
         return float(gaps.max()) if gaps.size else float("nan")
-
-    def __add__(self, other: "ReliabilityBins") -> "ReliabilityBins":
-        """Both sets of predictions pooled. The edges must be the same."""
-        if not np.array_equal(self.edges, other.edges):
-            raise ValueError("reliability bins with different edges cannot be added")
-        return ReliabilityBins(
-            self.edges,
-            self.count + other.count,
-            self.confidence_sum + other.confidence_sum,
-            self.correct_sum + other.correct_sum,
-        )
-
-    def to_dict(self) -> dict[str, list[float] | list[int]]:
-        return {
-            "edges": self.edges.tolist(),
-            "count": self.count.tolist(),
-            "confidence_sum": self.confidence_sum.tolist(),
-            "correct_sum": self.correct_sum.tolist(),
-        }
-
-    @classmethod
-    def from_dict(cls, values: Mapping[str, Any]) -> "ReliabilityBins":
-        try:
-            return cls(
-                np.asarray(values["edges"], dtype=np.float64),
-                np.asarray(values["count"], dtype=np.int64),
-                np.asarray(values["confidence_sum"], dtype=np.float64),
-                np.asarray(values["correct_sum"], dtype=np.int64),
-            )
-        except KeyError as missing:
-            raise ValueError(f"reliability bins without {missing}") from None
 
 
 def reliability(probs: ArrayLike, labels: ArrayLike, bins: int = 15) -> ReliabilityBins:

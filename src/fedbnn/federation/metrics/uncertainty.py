@@ -1,19 +1,18 @@
 """Uncertainty of right against wrong predictions, as a pair of histograms that can be added."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from fedbnn.federation.metrics.predictions import Floats, Ints
+from fedbnn.federation.metrics.counts import Counts
+from fedbnn.federation.metrics.predictions import Ints
 
 BINS = 20
 
 
 @dataclass(frozen=True, eq=False)
-class UncertaintyHistogram:
+class UncertaintyHistogram(Counts):
     """Predictions counted by their uncertainty, as a share of the greatest possible one.
 
     Attributes:
@@ -22,13 +21,11 @@ class UncertaintyHistogram:
         wrong: wrong predictions in each bin.
     """
 
-    edges: Floats
+    WHAT = "uncertainty histograms"
+    WHOLE = ("right", "wrong")
+
     right: Ints
     wrong: Ints
-
-    def __post_init__(self) -> None:
-        if not len(self.edges) - 1 == len(self.right) == len(self.wrong) >= 1:
-            raise ValueError("an uncertainty histogram needs two counts for each pair of edges")
 
     @property
     def auroc(self) -> float:
@@ -41,30 +38,6 @@ class UncertaintyHistogram:
             return float("nan")
         right_below = np.cumsum(self.right) - self.right
         return float(np.sum(self.wrong * (right_below + self.right / 2)) / pairs)
-
-    def __add__(self, other: "UncertaintyHistogram") -> "UncertaintyHistogram":
-        """Both sets of predictions pooled. The edges must be the same."""
-        if not np.array_equal(self.edges, other.edges):
-            raise ValueError("uncertainty histograms with different edges cannot be added")
-        return UncertaintyHistogram(self.edges, self.right + other.right, self.wrong + other.wrong)
-
-    def to_dict(self) -> dict[str, list[float] | list[int]]:
-        return {
-            "edges": self.edges.tolist(),
-            "right": self.right.tolist(),
-            "wrong": self.wrong.tolist(),
-        }
-
-    @classmethod
-    def from_dict(cls, values: Mapping[str, Any]) -> "UncertaintyHistogram":
-        try:
-            return cls(
-                np.asarray(values["edges"], dtype=np.float64),
-                np.asarray(values["right"], dtype=np.int64),
-                np.asarray(values["wrong"], dtype=np.int64),
-            )
-        except KeyError as missing:
-            raise ValueError(f"uncertainty histogram without {missing}") from None
 
 
 def uncertainty_histogram(values: ArrayLike, right: ArrayLike, classes: int) -> UncertaintyHistogram:

@@ -29,12 +29,12 @@ class Point:
 
 def over_seeds(group: Group, metric: str) -> list[Point]:
     """The curve of a group; rounds without a finite value are left out."""
-    found: dict[int, list[float]] = {}
+    by_round: dict[int, list[float]] = {}
     for result in group.results:
         for at, value in zip(result.curve.round, getattr(result.curve, metric), strict=True):
             if math.isfinite(value):
-                found.setdefault(at, []).append(value)
-    return [Point(at, math.fsum(v) / len(v), min(v), max(v)) for at, v in sorted(found.items())]
+                by_round.setdefault(at, []).append(value)
+    return [Point(at, math.fsum(v) / len(v), min(v), max(v)) for at, v in sorted(by_round.items())]
 
 
 def learning_curves(groups: tuple[Group, ...], metric: str, name: str, percent: bool) -> Markup:

@@ -10,10 +10,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from fedbnn.federation.evaluation import SCORES
+from fedbnn.federation.evaluation import MEASURES, SCORES
 from fedbnn.reproduce.cells import Cell
 from fedbnn.reproduce.driver import Runner, Watcher, check
-from fedbnn.reproduce.scores import KINDS
 from fedbnn.reproduce.tuning.search import Settings, Tuning, scores_of
 from fedbnn.reproduce.tuning.space import Sampler
 from fedbnn.reproduce.write import make_folder
@@ -36,7 +35,7 @@ def cost(variants: Variants, aim: Sequence[str]) -> list[float]:
 
     def lowest(score: str) -> float:
         values = [of[score] for of in variants.values()]
-        return -max(values) if KINDS[score].higher else min(values)
+        return -max(values) if MEASURES[score].higher_is_better else min(values)
 
     found = [math.fsum(map(lowest, scores_of(one))) for one in aim]
     return [value if math.isfinite(value) else math.inf for value in found]

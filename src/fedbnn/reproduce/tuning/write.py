@@ -9,9 +9,12 @@ from typing import Any
 
 from fedbnn.base.errors import UserError
 from fedbnn.base.files import write_atomically, write_json
+from fedbnn.federation.evaluation import MEASURES
+from fedbnn.report import table
+from fedbnn.report.figures import Spread, cell
 from fedbnn.report.variants import NAMES
 from fedbnn.reproduce.cells import planned
-from fedbnn.reproduce.scores import KINDS
+from fedbnn.reproduce.tables import heading, unit_of
 from fedbnn.reproduce.tuning.search import Tuning, scores_of
 from fedbnn.reproduce.tuning.trials import Trial, Trials
 from fedbnn.runs.config import raw_config, toml_value
@@ -36,7 +39,7 @@ def write_trials(trials: Trials) -> None:
 def judged(tuning: Tuning, row: str, trial: Trial) -> dict[str, float | None]:
     """What a candidate was judged by, each sum of scores under its name; None where a run failed."""
     return {
-        aim: (-value if KINDS[scores_of(aim)[0]].higher else value) if math.isfinite(value) else None
+        aim: (-value if MEASURES[scores_of(aim)[0]].higher_is_better else value) if math.isfinite(value) else None
         for aim, value in zip(tuning.tried(row).aim, trial.cost, strict=True)
     }
 
@@ -44,14 +47,20 @@ def judged(tuning: Tuning, row: str, trial: Trial) -> dict[str, float | None]:
 def markdown(trials: Trials) -> str:
     """A row for every scored model of every candidate, the best candidate of each method first."""
     contents = trials.tuning.contents
-    heads = ["method", "settings", "scored", *(KINDS[score].heading for score in SHOWN), "judged by"]
-    lines = [f"# {contents.title}", "", f"| {' | '.join(heads)} |", "|---" * len(heads) + "|"]
-    for row, done in trials.done.items():
-        for trial in sorted(done, key=lambda one: list(one.cost)):
-            for variant, of in trial.variants.items() or [("", dict.fromkeys(SHOWN, math.nan))]:
-                scores = [KINDS[score].show([of[score]]) for score in SHOWN]
-                words = [row, settings_text(trial), NAMES.get(variant, variant), *scores]
-                lines.append(f"| {' | '.join(words)} | {judged_text(trials.tuning, row, trial)} |")
+    rows = [
+        table.row(
+            row,
+            settings_text(trial),
+            NAMES.get(variant, variant),
+            *(cell(Spread.of([of[score]]), unit_of(score), even_zero=True) for score in SHOWN),
+            judged_text(trials.tuning, row, trial),
+        )
+        for row, done in trials.done.items()
+        for trial in sorted(done, key=lambda one: list(one.cost))
+        for variant, of in trial.variants.items() or [("", dict.fromkeys(SHOWN, math.nan))]
+    ]
+    titles = ["method", "settings", "scored", *map(heading, SHOWN), "judged by"]
+    lines = [f"# {contents.title}", "", table.markdown(table.table(titles, rows))]
     seeds = ", ".join(map(str, contents.seeds))
     lines += ["", f"Means over seeds {seeds}, on validation records; the best of each method first."]
     if len(set(trials.counts.values())) > 1:
