@@ -14,7 +14,7 @@ from ditto import Ditto
 from fedbnn.base.errors import UserError
 from fedbnn.cli.app import main
 from fedbnn.methods import METHODS, FedAvg, registry
-from fedbnn.methods.registry import find_method, installed, known_method, summaries
+from fedbnn.methods.registry import find_method, known_method, summaries
 from fedbnn.reproduce.cells import expand
 from fedbnn.reproduce.plan import load as load_plan
 from fedbnn.runs.config import Config, as_of_today, load_config, parse_config
@@ -89,10 +89,18 @@ def own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
         sys.modules.pop(name, None)
 
 
+@pytest.fixture(autouse=True)
+def look_anew() -> Iterator[None]:
+    """Entry points are looked up once in a process."""
+    yield
+    registry.installed.cache_clear()
+
+
 def declare(monkeypatch: pytest.MonkeyPatch, **points: str) -> None:
     """As installed packages do."""
-    found = EntryPoints(EntryPoint(name, value, registry.GROUP) for name, value in points.items())
-    monkeypatch.setattr(registry, "entry_points", lambda group: found.select(group=group))
+    declared = EntryPoints(EntryPoint(name, value, registry.GROUP) for name, value in points.items())
+    monkeypatch.setattr(registry, "entry_points", lambda group: declared.select(group=group))
+    registry.installed.cache_clear()
 
 
 def test_a_module_of_the_current_folder_is_found_and_comes_last(own: Path) -> None:
@@ -179,7 +187,7 @@ def test_entry_points_are_methods_by_name(
 ) -> None:
     points = {"mine": "own_methods:Mine", "other": "own_methods:Mine", "gone": "nowhere:X", "fedmd": "own_trap:X"}
     declare(monkeypatch, **points)
-    assert list(installed()) == ["mine", "other", "gone"]  # ours go first
+    assert list(registry.installed()) == ["mine", "other", "gone"]  # ours go first
     config = load_config(None, ["method=mine", "methods.mine.pace=5"])
     assert config.chosen() == find_method("mine")(pace=5)
     beside = load_config(None, ["method=fedavg", "methods.mine.pace=5"])  # a table beside the method that is run

@@ -306,8 +306,8 @@ def test_a_curve_has_a_panel_for_each_federation_and_score_and_infinity_a_place(
     assert [grid.caption for grid in grids] == [
         f"{data}: {score}" for data in ("MNIST small", "CIFAR-10 small") for score in ("own-class accuracy, %", "NLL")
     ]
-    assert all(grid.heads == ["1", "8", "∞"] for grid in grids)
-    assert [cell.text for cell in grids[3].lines[1].cells] == ["0.750"] * 3
+    assert all([column.title for column in grid.columns] == ["ε", "1", "8", "∞"] for grid in grids)
+    assert [cell.text for cell in grids[3].rows[1].cells[1:]] == ["0.750"] * 3
     chart = ElementTree.fromstring(str(figure.chart))
     words = [(element.text, float(element.get("x")), float(element.get("y"))) for element in chart.iter("text")]
     places = [at for name in ("1", "8", "∞") for at in sorted((y, x) for text, x, y in words if text == name)]

@@ -10,6 +10,7 @@ A method from outside has the name that its class says: its settings stand in `[
 
 import inspect
 import re
+from functools import cache
 from importlib.metadata import entry_points
 from typing import Any
 
@@ -28,15 +29,19 @@ MethodClass = type[Method[Any, Any]]
 _imported: dict[str, MethodClass] = {}
 
 
+@cache
 def installed() -> dict[str, str]:
-    """Methods that installed packages declare: their names, and where their classes are. Imports none of them."""
+    """Methods that installed packages declare: their names, and where their classes are. Imports none of them.
+
+    Looked up once in a process, as it reads the metadata of every installed package.
+    """
     return {point.name: point.value for point in entry_points(group=GROUP) if point.name not in METHODS}
 
 
 def check_name(name: str) -> None:
     """A UserError for a name that cannot lead to a method; imports nothing."""
-    known = [*METHODS, *installed()]
-    if ":" not in name and name not in known:
+    if ":" not in name and name not in METHODS and name not in installed():
+        known = [*METHODS, *installed()]
         raise UserError(
             f"method = '{name}': unknown{did_you_mean(name, known)} (there are {', '.join(known)}, or your own as "
             "'package.module:Class')"
@@ -50,9 +55,9 @@ def known_method(name: str) -> MethodClass | None:
 
 def find_method(name: str) -> MethodClass:
     """The class of this name, imported if need be; a UserError if there is none or it cannot be used as a method."""
+    if known := known_method(name):
+        return known
     check_name(name)
-    if found := known_method(name):
-        return found
     cls = imported(name if ":" in name else installed()[name], f"method = '{name}'")
     if reason := _unusable(cls) or (":" not in name and cls.name != name and f"its class is called '{cls.name}'"):
         raise UserError(f"method = '{name}' cannot be used: {reason}")

@@ -113,7 +113,7 @@ def test_every_engine_varies_images_alike(pools: dict[str, Engine], tmp_path: Pa
     reference, *others = (
         outcome(method, engine, tmp_path / name, augment="flip_shift") for name, engine in pools.items()
     )
-    assert any(name.endswith(".taught") for name in reference["states"])
+    assert any(name.endswith(".teacher_phi") for name in reference["states"])
     for other in others:
         assert_same(reference, other)
 
