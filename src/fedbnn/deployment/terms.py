@@ -23,6 +23,8 @@ from fedbnn.runs.config import Config
 RUN_NAME = r"^[a-z0-9][a-z0-9-]{0,59}$"
 Name = Annotated[str, Field(min_length=1, max_length=200, pattern=r"^\S(.*\S)?$")]
 
+OWN_FEATURES = "features of your own are known to the local engine only, as no terms may import code"
+
 
 @settings
 class AlignmentTerms:
@@ -77,6 +79,8 @@ class Terms:
     def _no_place(cls, privacy: PrivacySettings) -> PrivacySettings:
         if privacy.ledgers:
             raise ValueError("privacy.ledgers must be empty: every site keeps its ledgers in its own state folder")
+        if ":" in privacy.features:
+            raise ValueError(f"privacy.features = '{privacy.features}': {OWN_FEATURES}")
         return privacy
 
     @classmethod
@@ -87,6 +91,8 @@ class Terms:
             raise UserError(
                 'data.inputs = "features" is known to the local engine only: sites on Flower use raw records'
             )
+        if ":" in config.privacy.features:
+            raise UserError(f"privacy.features = '{config.privacy.features}': {OWN_FEATURES}")
         raw = alignment_of(data)
         source = f"{data.alignment_source or data.dataset.name}: {len(raw)} inputs"
         if not data.alignment_source:

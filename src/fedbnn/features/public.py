@@ -11,7 +11,7 @@ from torch import Tensor
 from fedbnn.base.errors import UserError
 from fedbnn.base.randomness import Stream, repeatable
 from fedbnn.features.feature_map import FeatureMap
-from fedbnn.features.maps import Kind, fit_features
+from fedbnn.features.maps import fit_features
 
 T = TypeVar("T")
 
@@ -62,7 +62,7 @@ def digest_of(*parts: Tensor | str | int | float) -> str:
     return digest.hexdigest()
 
 
-def public(alignment: Tensor, kind: Kind, dimensions: int) -> Public:
+def public(alignment: Tensor, kind: str, dimensions: int) -> Public:
     """Worked out once for an alignment set in a process that serves few of them in turn."""
     digest = digest_of(alignment, kind, dimensions)
     return _kept(_known, 4, digest, lambda: _work_out(alignment, kind, dimensions, digest))
@@ -81,7 +81,7 @@ def _kept(cache: dict[str, T], most: int, key: str, make: Callable[[], T]) -> T:
     return cache[key]
 
 
-def _work_out(alignment: Tensor, kind: Kind, dimensions: int, digest: str) -> Public:
+def _work_out(alignment: Tensor, kind: str, dimensions: int, digest: str) -> Public:
     # One thread: heads depend on these bits, and another head is another question, which costs.
     with repeatable(Stream(("public",))):
         try:
@@ -89,5 +89,11 @@ def _work_out(alignment: Tensor, kind: Kind, dimensions: int, digest: str) -> Pu
         except ValueError as error:
             raise UserError(f"privacy.features = '{kind}': {error}") from None
         phi = feature_map(alignment)
+        if phi.shape[1] != feature_map.dimensions:
+            raise UserError(
+                f"privacy.features = '{kind}': it says dimensions = {feature_map.dimensions}, and gives {phi.shape[1]}"
+            )
         values, vectors = torch.linalg.eigh(phi.double().T @ phi.double() / len(phi))
+    if ":" in kind:  # a user's code may change under the same name: another map is another question
+        digest = digest_of(digest, phi)
     return Public(feature_map, digest, phi, (values.clamp_min(0), vectors))

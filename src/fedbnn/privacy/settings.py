@@ -5,7 +5,7 @@ from pydantic import Field, field_validator
 from fedbnn.base.errors import UserError
 from fedbnn.base.settings import settings
 from fedbnn.base.wording import did_you_mean
-from fedbnn.features.maps import Kind
+from fedbnn.features.maps import AUTO, KINDS
 from fedbnn.privacy.mechanism import MECHANISMS
 from fedbnn.privacy.plan import Plan
 from fedbnn.privacy.spending import Budget
@@ -33,10 +33,10 @@ class PrivacySettings:
         default="continuous",
         description="continuous (Gaussian, rounded to a grid) or discrete (discrete Gaussian, drawn exactly)",
     )
-    features: Kind = Field(
-        default="auto",
+    features: str = Field(
+        default=AUTO,
         description="public features of mechanisms that learn on them and of a method's teacher: scattering (images), "
-        "fourier (tables) or auto",
+        "fourier (tables), auto, or your own as 'package.module:Class'",
     )
     dimensions: int = Field(default=100, ge=3, description="number of these features, save a teacher's")
     ledgers: str = Field(
@@ -51,6 +51,15 @@ class PrivacySettings:
     def _known(cls, name: str) -> str:
         if name not in MECHANISMS:
             raise ValueError(f"unknown{did_you_mean(name, MECHANISMS)} (there are {', '.join(MECHANISMS)})")
+        return name
+
+    @field_validator("features")
+    @classmethod
+    def _known_features(cls, name: str) -> str:
+        known = [AUTO, *KINDS]
+        if name not in known and ":" not in name:
+            hint = did_you_mean(name, known)
+            raise ValueError(f"unknown{hint} (there are {', '.join(known)}, or your own as 'package.module:Class')")
         return name
 
     @property
