@@ -194,7 +194,7 @@ def test_a_node_that_sends_nonsense_is_dropped_and_named(loopback: FaultyLoopbac
     sites = json.loads((folder / "server" / "runs" / terms.key / "result.json").read_text())["sites"]
     assert [(one["turns"], one["dropped"]) for one in sites.values()] == [(3, 0), (0, 3), (3, 0)]
     state = load_file(folder / "server" / "runs" / terms.key / "checkpoint" / "round-00002" / "server.safetensors")
-    assert state["weight"].tolist() == [1.0, 0.0, 1.0]
+    assert state["received"].tolist() == [True, False, True]
     assert bool(torch.isfinite(state["phi_bar"]).all())
 
 
