@@ -1,9 +1,12 @@
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
 
+from fedbnn.base.errors import UserError
 from fedbnn.base.randomness import Stream
 from fedbnn.federation.engines import InProcess, Reply
 from fedbnn.federation.loop import Federation
@@ -85,3 +88,19 @@ def test_listener_hears_of_every_client() -> None:
     federation = Federation(Local(), small_sites(3, models=("mlp",)))
     federation.step(listener=lambda *event: heard.append(event))
     assert sorted(heard) == sorted([(a, 0, c) for a in ("update", "evaluate") for c in range(3)])
+
+
+def test_a_state_of_another_version_is_told_in_one_line(tmp_path: Path) -> None:
+    sites = small_sites(2, models=("mlp",))
+    federation = Federation(FedMD(digest_steps=1), sites)
+    federation.run(0)
+    federation.save(tmp_path)
+    for file in sorted(tmp_path.iterdir()):
+        kept = load_file(file)
+        save_file({**kept, "heard": torch.zeros(1)}, file)
+        with pytest.raises(UserError, match="begun by another version") as caught:
+            Federation(FedMD(digest_steps=1), sites).load(tmp_path, 0)
+        assert "heard" in str(caught.value)
+        assert "\n" not in str(caught.value)
+        save_file(kept, file)
+    Federation(FedMD(digest_steps=1), sites).load(tmp_path, 0)

@@ -13,7 +13,16 @@ from fedbnn.methods import METHODS, FedBNN, FedMD, Local
 from fedbnn.models.architectures import ModelSettings
 from fedbnn.models.training import TrainingSettings
 from fedbnn.privacy import PrivacySettings
-from fedbnn.runs.config import Config, EngineSettings, Methods, default_toml, fields_of, load_config, parse_config
+from fedbnn.runs.config import (
+    Config,
+    EngineSettings,
+    Methods,
+    as_of_today,
+    default_toml,
+    fields_of,
+    load_config,
+    parse_config,
+)
 
 TABLES = ["data", "partition", "training", "evaluation", "engine", "privacy", *(f"methods.{name}" for name in METHODS)]
 
@@ -300,6 +309,23 @@ def test_a_file_that_is_not_toml(tmp_path, content):
 def test_a_folder_instead_of_a_file(tmp_path):
     with pytest.raises(UserError, match="cannot be read as TOML"):
         load_config(tmp_path)
+
+
+@pytest.mark.parametrize("method", ["fedbnn", "fedmd"])
+def test_settings_that_are_no_more_do_not_part_a_run_from_itself(method):
+    """A run from then is known by today's configuration, if they stood where they always did."""
+    today = Config(method=method).to_json()
+    gone = {"weights": "uniform"} | ({"restart": "prior"} if method == "fedbnn" else {})
+    stored = today | {"methods": {method: today["methods"][method] | gone}}
+    assert as_of_today(stored) == today
+    other = today | {"methods": {method: today["methods"][method] | {"weights": "data"}}}
+    assert as_of_today(other) == other
+
+
+@pytest.mark.parametrize("methods", [None, 3, [], {"fedbnn": 3}])
+def test_what_is_no_configuration_comes_back_as_it_is(methods):
+    stored = Config().to_json() | {"methods": methods}
+    assert as_of_today(stored) == stored
 
 
 def test_to_json_leaves_the_engine_out():

@@ -37,6 +37,17 @@ class State:
         named = {field.name: getattr(self, field.name) for field in fields(self)}
         return {name: value for name, value in named.items() if value is not None}
 
+    @classmethod
+    def from_tensors(cls, tensors: Mapping[str, Tensor]) -> Self:
+        """The state that `tensors` was of."""
+        try:
+            return cls(**tensors)
+        except TypeError:
+            raise UserError(
+                f"a saved state holds {', '.join(sorted(tensors))}, this version's {cls.__name__} "
+                f"{', '.join(field.name for field in fields(cls))}: the run was begun by another version; begin it anew"
+            ) from None
+
     def to(self, device: torch.device | str) -> Self:
         """The same on another device; numbers in double precision stay on the CPU, where they are made and used."""
         return replace(self, **{n: v.to(device) for n, v in self.tensors().items() if v.dtype != torch.float64})

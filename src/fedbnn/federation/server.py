@@ -68,7 +68,7 @@ class Server:
     def load(self, folder: Path, round_number: int) -> None:
         """Go on from what `save` wrote after this round."""
         tensors = load_file(folder / SERVER_FILE)
-        self.state = type(self.state)(**{name: value.clone() for name, value in tensors.items()})
+        self.state = type(self.state).from_tensors({name: value.clone() for name, value in tensors.items()})
         self.round_number = round_number
 
 

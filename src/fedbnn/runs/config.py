@@ -44,6 +44,9 @@ class EvaluationSettings:
 
 EngineKind = Literal["local", "flower-sim"]
 
+GONE = {"restart": "prior", "weights": "uniform"}
+"""Settings that methods had once, and what they were unless set: runs from then are still known by today's."""
+
 
 @settings
 class EngineSettings:
@@ -211,7 +214,8 @@ def _outside(named: Iterable[str]) -> dict[str, MethodClass]:
 
 
 def as_of_today(stored: dict[str, Any]) -> dict[str, Any]:
-    """A stored `to_json` as this version writes it: settings that did not exist yet stand at their default.
+    """A stored `to_json` as this version writes it: settings that did not exist yet stand at their default, and those
+    that are no more are left out where they did.
 
     What this version cannot read, a setting that is no more for instance, comes back as it is. Nothing is imported
     because a file of a finished run names it: whoever asks has named the same method before.
@@ -219,8 +223,12 @@ def as_of_today(stored: dict[str, Any]) -> dict[str, Any]:
     if known_method(str(stored.get("method"))) is None:
         return stored
     try:
-        return parse_config(stored).to_json()
-    except UserError:
+        tables = {
+            method: {name: value for name, value in table.items() if GONE.get(name) != value}
+            for method, table in stored["methods"].items()
+        }
+        return parse_config({**stored, "methods": tables}).to_json()
+    except (UserError, AttributeError, KeyError):  # no configuration of ours
         return stored
 
 

@@ -110,7 +110,7 @@ class ClientHost:
             # Loaded tensors may lie unaligned in a memory map; a copy gives the same addresses modulo 64, hence
             # the same kernels and the same bits, as a run that was never stopped.
             tensors = {name: value.clone() for name, value in load_file(state_file(folder, client)).items()}
-            self.states[client] = self.method.client_state(**tensors).to(self.device)
+            self.states[client] = self.method.client_state.from_tensors(tensors).to(self.device)
 
     def _check_finite(self, client: int, round_number: int, predictions: Mapping[Variant, Prediction]) -> None:
         """Tell the commonest of all mistakes, steps that are too long, as what it is."""
