@@ -5,7 +5,6 @@ import os
 import random
 from fractions import Fraction
 
-import mpmath
 import numpy as np
 import pytest
 import torch
@@ -13,8 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from fedbnn.privacy import discrete, gaussian_mu
-from fedbnn.privacy.sums import LARGEST, UNIT, charged, check_discrete, grid_sum, with_noise
+from fedbnn.base.errors import UserError
+from fedbnn.privacy import discrete
+from fedbnn.privacy.cost import discrete_gap
+from fedbnn.privacy.sums import LARGEST, LARGEST_SD, UNIT, gap_of, grid_sum, with_noise
 
 KINDS = ("continuous", "discrete")
 SIZE = 40_000
@@ -167,79 +168,25 @@ def test_a_released_number_is_never_too_large_to_be_added_a_thousand_times():
 # What discrete noise costs more than Gaussian
 
 
-def rounded_and_discrete(s):
-    """Probabilities of the whole numbers under the Gaussian rounded, and under the discrete Gaussian."""
-    reach = int(12 * s) + 12
-    x = np.arange(-reach, reach + 1)
-    tail = stats.norm.sf((np.abs(x) - 0.5) / s) - stats.norm.sf((np.abs(x) + 0.5) / s)
-    weights = np.exp(-(x**2) / (2 * s * s))
-    return tail, weights / weights.sum()
+def test_noise_on_the_grid_has_the_gap_of_its_kind():
+    assert gap_of(1.5, 1001, "discrete") == discrete_gap(1.5 * 2**32, 1001)
+    assert gap_of(1.5, 1001, "continuous") == 0
+    with pytest.raises(UserError, match="cannot be drawn"):
+        gap_of(1.01 * LARGEST_SD, 1, "discrete")
 
 
-@pytest.mark.parametrize("s", [0.7, 1.0, 1.5, 2.0, 3.0, 8.0, 64.0, 1000.0])
-def test_total_variation_of_discrete_and_rounded_noise(s):
-    """At most 1 / (40 s^2), and not much less: E |z^2 - 1| / (48 s^2) = 1 / (49.6 s^2) for large s."""
-    rounded, exact = rounded_and_discrete(s)
-    assert rounded.sum() == pytest.approx(1, abs=1e-13)
-    distance = 0.5 * np.abs(rounded - exact).sum()
-    assert distance <= 1 / (40 * s * s)
-    if s >= 8:
-        assert distance == pytest.approx(4 * stats.norm.pdf(1) / (48 * s * s), rel=0.01)
+def test_large_discrete_noise_can_be_drawn():
+    """That of a release of many outputs, and up to where nearly all of it is cut off."""
+    zeros = torch.zeros(SIZE, dtype=torch.int64)
+    assert_normal(with_noise(zeros, 2.0**13, "discrete").double() * UNIT / 2**13)
+    assert with_noise(zeros, LARGEST_SD, "discrete").abs().max() == LARGEST
+    with pytest.raises(ValueError, match="sigma2"):
+        with_noise(zeros, 1.01 * LARGEST_SD, "discrete")
 
 
-def exact_delta(mu, epsilon):
-    """Balle and Wang 2018, with fifty digits."""
-    with mpmath.workdps(50):
-        mu, epsilon = mpmath.mpf(mu), mpmath.mpf(epsilon)
-        inside, outside = mpmath.ncdf(mu / 2 - epsilon / mu), mpmath.ncdf(-mu / 2 - epsilon / mu)
-        return inside - mpmath.exp(epsilon) * outside
-
-
-def extra_delta(sd, dimensions, epsilon):
-    """(1 + e^epsilon) times the total variation bound of all numbers together."""
-    return (1 + mpmath.exp(epsilon)) * dimensions * mpmath.mpf(UNIT) ** 2 / (40 * mpmath.mpf(sd) ** 2)
-
-
-def least_accepted(dimensions, epsilon, delta):
-    low, high = 2.0**-40, 256.0
-    if check_discrete(high, dimensions, epsilon, delta):
-        return None
-    while high > low * (1 + 1e-6):
-        middle = math.sqrt(low * high)
-        low, high = (middle, high) if check_discrete(middle, dimensions, epsilon, delta) else (low, middle)
-    return high
-
-
-@pytest.mark.parametrize("delta", [1e-12, 1e-9, 1e-7, 1e-5, 1e-3, 1e-2, 0.1, 0.5])
-def test_the_charge_covers_what_discrete_noise_adds_to_delta(delta):
-    """At the smallest noise that is accepted, delta(mu) and the extra are below delta(what is charged)."""
-    accepted = 0
-    for epsilon in (1e-4, 0.01, 0.1, 0.5, 1, 3, 8, 20, 40):
-        for dimensions in (1, 1001, 10**6):
-            sd = least_accepted(dimensions, epsilon, delta)
-            if sd is None:
-                continue
-            accepted += 1
-            mu = gaussian_mu(epsilon, delta)
-            spare = exact_delta(charged(mu, "discrete"), epsilon) - exact_delta(mu, epsilon)
-            extra = extra_delta(sd, dimensions, epsilon)
-            assert extra <= spare
-            assert extra > 0.1 * 1e-6 * delta  # nor is it refused needlessly
-    assert accepted >= 10 or delta > 0.1
-
-
-def test_continuous_noise_is_charged_as_it_is():
-    assert charged(0.3, "continuous") == 0.3
-    assert charged(0.3, "discrete") == 0.3 * (1 + 1e-6)
-
-
-@pytest.mark.parametrize(
-    ("sd", "epsilon", "problem"), [(257.0, 1.0, "cannot be drawn"), (1.0, 40.0, "too far"), (1.0, 5000.0, "too far")]
-)
-def test_discrete_noise_that_cannot_be_accounted_for(sd, epsilon, problem):
-    assert problem in check_discrete(sd, 100, epsilon, 1e-5)
-
-
-def test_the_largest_discrete_noise_can_be_drawn():
-    assert check_discrete(256.0, 1000, 3.0, 1e-5) == ""
-    assert with_noise(torch.zeros(10, dtype=torch.int64), 256.0, "discrete").abs().max() > 0
+def test_a_generator_repeats_whatever_the_kind():
+    total = torch.arange(SIZE) * 2**20
+    one, other = (with_noise(total, 0.7, kind, torch.Generator().manual_seed(3)) for kind in KINDS)
+    assert torch.equal(one, other)
+    assert_normal((one - total).double() * UNIT / 0.7)
+    assert not torch.equal(one, with_noise(total, 0.7, "discrete", torch.Generator().manual_seed(4)))

@@ -18,7 +18,7 @@ side: epsilon and noise up, mu down.
 
 import importlib
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Literal
@@ -185,9 +185,13 @@ def _grid(noise: float, rate: float) -> float:
     deviation (about rate * sqrt(e^(1 / noise^2) - 1)); the number of cells is bounded for the sake of time.
     """
     square = min(1 / noise**2, 50.0)
+    return max(min(_GRID * rate * math.sqrt(math.expm1(square)), _COARSEST_GRID), _coarsest(noise, rate))
+
+
+def _coarsest(noise: float, rate: float) -> float:
+    """The cell width with which one step has as many cells as it may."""
     largest = 0.5 / noise**2 + 10 / noise  # of the loss without sampling, ten standard deviations out
-    largest = max(largest + math.log(rate), math.log1p(rate * math.expm1(min(largest, 50.0))))
-    return max(min(_GRID * rate * math.sqrt(math.expm1(square)), _COARSEST_GRID), largest / _MOST_CELLS)
+    return max(largest + math.log(rate), math.log1p(rate * math.expm1(min(largest, 50.0)))) / _MOST_CELLS
 
 
 @lru_cache(maxsize=1024)
@@ -204,6 +208,57 @@ def _poisson_epsilon(noise: float, rate: float, steps: int, delta: float) -> flo
     )
     all_steps = one.self_compose(steps, tail_mass_truncation=min(1e-15, 1e-6 * delta))
     return min(unsampled, float(all_steps.get_epsilon_for_delta(delta)) * (1 + _ROUNDING))
+
+
+def sampled_epsilon(mu: float, sampled: Sequence[tuple[float, float, int]], delta: float) -> float:
+    """An upper bound on epsilon of Gaussian releases of this mu together with (noise, rate, steps) over samples."""
+    _require("mu", mu, mu >= 0, "a finite number, at least 0")
+    _require_delta(delta)
+    if mu == 0 and len(sampled) == 1:
+        return subsampled_epsilon(*sampled[0], delta)
+    return _composed_epsilon(mu, tuple(sampled), delta)
+
+
+@lru_cache(maxsize=1024)
+def _composed_epsilon(mu: float, sampled: tuple[tuple[float, float, int], ...], delta: float) -> float:
+    """The parts on one grid, the finest that any of them needs and none has too many cells on."""
+    unsampled = gaussian_epsilon(math.hypot(mu, *(math.sqrt(steps) / noise for noise, _, steps in sampled)), delta)
+    together = _composed(mu, sampled, min(1e-15, 1e-6 * delta))
+    if together is None:
+        return unsampled
+    return min(unsampled, float(together.get_epsilon_for_delta(delta)) * (1 + _ROUNDING))
+
+
+def _composed(mu: float, sampled: Sequence[tuple[float, float, int]], truncated: float) -> Any:
+    """The privacy loss distribution of all parts; None where sampling is not counted in favour of privacy."""
+    parts = [*sampled, *([(1 / mu, 1.0, 1)] if mu > 0 else [])]
+    if any(noise < _LEAST_NOISE for noise, _, _ in parts):
+        return None
+    width = max(min(_grid(noise, rate) for noise, rate, _ in parts), *(_coarsest(n, r) for n, r, _ in parts))
+    losses = _loss_distributions()
+    together: Any = None
+    for noise, rate, steps in parts:
+        one = losses.from_gaussian_mechanism(
+            noise,
+            sampling_prob=rate,
+            pessimistic_estimate=True,
+            use_connect_dots=True,
+            value_discretization_interval=width,
+        ).self_compose(steps, tail_mass_truncation=truncated)
+        together = one if together is None else together.compose(one, tail_mass_truncation=truncated)
+    return together
+
+
+def total_variation(mu: float, sampled: Sequence[tuple[float, float, int]] = ()) -> float:
+    """The most that one record changes the probability of any event, rounded up: delta at epsilon = 0.
+
+    Exact for Gaussian releases, where it is 2 Phi(mu / 2) - 1; an upper bound where there are samples.
+    """
+    _require("mu", mu, mu >= 0, "a finite number, at least 0")
+    unsampled = _delta(math.hypot(mu, *(math.sqrt(steps) / noise for noise, _, steps in sampled)), 0.0)
+    together = _composed(mu, sampled, 1e-15) if sampled else None
+    found = unsampled if together is None else min(unsampled, float(together.get_delta_for_epsilon(0.0)))
+    return min(1.0, found * (1 + _ROUNDING))
 
 
 @lru_cache(maxsize=256)
