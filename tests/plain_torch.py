@@ -76,21 +76,21 @@ def default_layout(x: Tensor) -> Tensor:
 
 # --- randomness -------------------------------------------------------------------------------------------------------
 
-Noise = Callable[[torch.Generator, nn.Module], Iterator[Tensors]]
-"""Endless standard normal draws, each a tensor for every parameter."""
+Noise = Callable[..., Iterator[Tensors]]
+"""Of a generator, a module and a precision to draw in: endless standard normal draws, a tensor for every parameter."""
 
 
-def shared_noise(generator: torch.Generator, module: nn.Module) -> Iterator[Tensors]:
+def shared_noise(generator: torch.Generator, module: nn.Module, kind: torch.dtype = torch.float32) -> Iterator[Tensors]:
     """The very numbers that a method draws from this generator into a flat vector."""
     size = sum(p.numel() for p in module.parameters())
     while True:
-        yield pieces(torch.empty(size).normal_(generator=generator), module)
+        yield pieces(torch.empty(size, dtype=kind).normal_(generator=generator).float(), module)
 
 
-def own_noise(generator: torch.Generator, module: nn.Module) -> Iterator[Tensors]:
+def own_noise(generator: torch.Generator, module: nn.Module, kind: torch.dtype = torch.float32) -> Iterator[Tensors]:
     """As one would draw it if nobody compared numbers: parameter by parameter."""
     while True:
-        yield [torch.randn(p.shape, generator=generator) for p in module.parameters()]
+        yield [torch.randn(p.shape, generator=generator, dtype=kind).float() for p in module.parameters()]
 
 
 def epoch_order(n: int, passes: int, batch: int, generator: torch.Generator) -> Tensors:
@@ -688,11 +688,11 @@ def dp_fedavg(method: Any, client: PlainClient, now: Situation) -> Outcome:
         client.x,
         client.y,
         batches,
-        now.noise(now.rng.child("noise").torch(), client.module),
+        now.noise(now.rng.child("noise").torch(), client.module, torch.float64),
         clip=method.clip,
         sd=method.noise_multiplier(client.rounds) * method.clip,
         rate=method.private_rate,
-        expected=q * n,
+        expected=q * method.records,
     )
     weights = from_module(client.module)
     return Outcome({"weights": weights}, {"weights": weights})

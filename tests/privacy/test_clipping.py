@@ -1,4 +1,6 @@
 import math
+import re
+from fractions import Fraction
 
 import pytest
 import torch
@@ -9,15 +11,15 @@ from torch.nn import functional
 
 from fedbnn.models.architectures import ModelSettings, build
 from fedbnn.models.network import FlatNetwork
-from fedbnn.privacy import clipped_sum, clipping, poisson_batch
-from fedbnn.privacy import record_gradients as gradients
+from fedbnn.privacy import clipped_grid_sum, clipping, poisson_batch
+from fedbnn.privacy.sums import LARGEST, UNIT
 
 SHAPE = (1, 8, 8)
 CLASSES = 10
 
 
 class Residual(nn.Module):
-    """Not a stack of layers: only vmap can differentiate it."""
+    """Not a stack of layers."""
 
     def __init__(self):
         super().__init__()
@@ -76,7 +78,7 @@ OWN = {
     "overwriting": overwriting,
     "rows": rows_of_images,
 }
-STACKS = ["mlp", "cnn2", "cnn3", "strided"]
+ALL = ["mlp", "cnn2", "cnn3", *OWN]
 
 
 def network(name, seed=3):
@@ -100,18 +102,19 @@ def one_by_one(net, x, y):
     return torch.stack(rows).double()
 
 
-@pytest.mark.parametrize("name", ["mlp", "cnn2", "cnn3", *OWN])
+@pytest.mark.parametrize("name", ALL)
 def test_a_batch_of_one_that_is_not_clipped_is_the_networks_gradient(name):
     net = network(name)
     x, y = batch(1)
-    total, norms = clipped_sum(net, x, y, clip=1e6)
-    expected = one_by_one(net, x, y)[0].float()
-    torch.testing.assert_close(total, expected, rtol=1e-4, atol=1e-6)
+    total, norms = clipped_grid_sum(net, x, y, clip=1e6)
+    expected = one_by_one(net, x, y)[0]
+    assert total.dtype == torch.int64
+    torch.testing.assert_close(total.double() * UNIT, expected, rtol=1e-4, atol=1e-6)
     torch.testing.assert_close(norms[0], expected.norm(), rtol=1e-5, atol=0)
 
 
 @pytest.mark.parametrize("layout", [torch.contiguous_format, torch.channels_last])
-@pytest.mark.parametrize("name", ["mlp", "cnn2", "cnn3", *OWN])
+@pytest.mark.parametrize("name", ALL)
 def test_the_sum_is_the_loops(name, layout):
     net = network(name)
     x, y = batch()
@@ -119,18 +122,18 @@ def test_the_sum_is_the_loops(name, layout):
     norms = rows.norm(dim=1)
     clip = float(norms.median())  # some are clipped, some are not
     expected = (rows * (clip / norms).clamp(max=1).unsqueeze(1)).sum(0)
-    total, found = clipped_sum(net, x.contiguous(memory_format=layout), y, clip)
-    torch.testing.assert_close(total.double(), expected, rtol=1e-3, atol=2e-5 * clip)
-    torch.testing.assert_close(found.double(), norms, rtol=1e-5, atol=0)
+    total, found = clipped_grid_sum(net, x.contiguous(memory_format=layout), y, clip)
+    torch.testing.assert_close(total.double() * UNIT, expected, rtol=1e-3, atol=2e-5 * clip)
+    torch.testing.assert_close(found, norms, rtol=1e-5, atol=0)
     assert not net.gradient.any()
 
 
-@pytest.mark.parametrize("name", ["mlp", "cnn2", "cnn3", *OWN])
+@pytest.mark.parametrize("name", ALL)
 def test_the_network_is_left_as_it_was(name):
     net = network(name)
     before = [(p, p.data_ptr()) for p in net.module.parameters()]
     weights = net.weights.clone()
-    clipped_sum(net, *batch(), 1.0)
+    clipped_grid_sum(net, *batch(), 1.0)
     for parameter, (same, place) in zip(net.module.parameters(), before, strict=True):
         assert parameter is same
         assert parameter.data_ptr() == place
@@ -138,67 +141,36 @@ def test_the_network_is_left_as_it_was(name):
     assert not net.gradient.any()
 
 
-@pytest.mark.parametrize("name", STACKS)
-def test_both_ways_to_the_gradients_agree(name):
-    net = network(name)
-    x, y = batch()
-    layers = gradients.plain_layers(net)
-    assert layers is not None
-    rows = []
-    for pieces in (gradients.by_layers(layers, x, y), gradients.by_vmap(net, x, y)):
-        total = torch.zeros(net.size)
-        weights = torch.arange(1.0, 8.0)
-        offset = 0
-        for piece in pieces:
-            piece.add_weighted(weights, total[offset : offset + piece.width])
-            offset += piece.width
-        assert offset == net.size
-        rows.append(total)
-    torch.testing.assert_close(*rows, rtol=1e-3, atol=1e-5)
-
-
-@pytest.mark.parametrize("name", ["residual", "tied", "shared", "frozen", "overwriting"])
-def test_only_plain_stacks_take_the_short_way(name):
-    assert gradients.plain_layers(network(name)) is None
-
-
-def test_a_hook_or_a_subclass_is_not_plain():
-    hooked = network("mlp")
-    hooked.module.register_forward_hook(lambda module, args, output: output - output.mean(0))
-    assert gradients.plain_layers(hooked) is None
-
-    class Centred(nn.ReLU):
-        def forward(self, x):
-            return super().forward(x - x.mean(0))
-
-    mixing = FlatNetwork(lambda: nn.Sequential(nn.Flatten(), nn.Linear(64, 8), Centred(), nn.Linear(8, CLASSES)), 0)
-    assert gradients.plain_layers(mixing) is None
-
-
 def test_probabilities_as_labels():
     net = network("cnn2")
     x, _ = batch()
     y = torch.randn(7, CLASSES, generator=torch.Generator().manual_seed(1)).softmax(1)
-    expected = one_by_one(net, x, y).sum(0).float()
-    torch.testing.assert_close(clipped_sum(net, x, y, 1e6)[0], expected, rtol=1e-3, atol=1e-5)
-
-
-@pytest.mark.parametrize("name", ["cnn2", "residual"])
-def test_parts_of_a_batch_add_up(name, monkeypatch):
-    net = network(name)
-    x, y = batch(11)
-    whole = clipped_sum(net, x, y, 0.5)
-    monkeypatch.setattr(clipping, "_MOST_NUMBERS", 4 * net.size)
-    for one, other in zip(whole, clipped_sum(net, x, y, 0.5), strict=True):
-        torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-6)
+    expected = one_by_one(net, x, y).sum(0)
+    torch.testing.assert_close(clipped_grid_sum(net, x, y, 1e6)[0].double() * UNIT, expected, rtol=1e-3, atol=1e-5)
 
 
 @pytest.mark.parametrize("name", ["mlp", "cnn3", "residual"])
 def test_an_empty_batch_gives_zeros(name):
     net = network(name)
-    total, norms = clipped_sum(net, torch.empty(0, *SHAPE), torch.empty(0, dtype=torch.long), 1.0)
-    assert torch.equal(total, torch.zeros(net.size))
+    total, norms = clipped_grid_sum(net, torch.empty(0, *SHAPE), torch.empty(0, dtype=torch.long), 1.0)
+    assert torch.equal(total, torch.zeros(net.size, dtype=torch.int64))
     assert norms.shape == (0,)
+
+
+@pytest.mark.parametrize("name", ["cnn2", "residual"])
+def test_pieces_give_the_same_bits(name, monkeypatch):
+    whole = clipped_grid_sum(network(name), *batch(), 0.5)
+    monkeypatch.setattr(clipping, "_PIECE", 7)
+    for one, other in zip(whole, clipped_grid_sum(network(name), *batch(), 0.5), strict=True):
+        assert torch.equal(one, other)
+
+
+# What a record can move
+
+
+def within(difference, clip):
+    """Whether whole numbers are no longer than the clip, in exact arithmetic."""
+    return sum(n * n for n in difference.tolist()) <= (Fraction(clip) * 2**32) ** 2
 
 
 @settings(deadline=None, max_examples=60)
@@ -209,33 +181,69 @@ def test_an_empty_batch_gives_zeros(name):
     st.integers(0, 1000),
 )
 def test_no_contribution_is_longer_than_the_clip(name, scale, clip, seed):
-    x, y = batch(1, scale, seed)
-    total, _ = clipped_sum(network(name, seed), x, y, clip)
-    assert total.isfinite().all()
-    assert total.double().norm() <= clip
+    total, _ = clipped_grid_sum(network(name, seed), *batch(1, scale, seed), clip)
+    assert within(total, clip)
 
 
 @pytest.mark.parametrize("name", ["mlp", "cnn2", "residual"])
 def test_a_clipped_contribution_is_as_long_as_the_clip(name):
-    x, y = batch(1, scale=1e3)
-    assert clipped_sum(network(name), x, y, 0.1)[0].norm() == pytest.approx(0.1, rel=1e-4)
+    total, _ = clipped_grid_sum(network(name), *batch(1, scale=1e3), 0.1)
+    assert total.double().norm() * UNIT == pytest.approx(0.1, rel=1e-6)
 
 
-@settings(deadline=None, max_examples=60)
+def hostile(name, x):
+    """Weights from a server that wants the last bits: the last layer is huge, and blind to the first five records, so
+    that what rounding leaves of them decides their gradients.
+    """
+    net = network(name)
+    *_, last = [layer for layer in net.module.modules() if isinstance(layer, nn.Linear)]
+    inputs = []
+    hook = last.register_forward_hook(lambda module, args, output: inputs.append(args[0].detach()))
+    with torch.no_grad():
+        net(x[:5])
+    hook.remove()
+    alike = torch.linalg.qr(inputs[0].double().T)[0]
+    with torch.no_grad():
+        rows = torch.randn(last.weight.shape, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+        last.weight.copy_(1e7 * (rows - rows @ alike @ alike.T))
+        last.bias.zero_()
+    return net
+
+
+@pytest.mark.parametrize("name", ["mlp", "cnn2", "residual"])
+@pytest.mark.parametrize("clip", [0.3, 1e4])
+def test_others_do_not_change_what_a_record_contributes(name, clip):
+    """However many there are, and in any order, also at weights that make the last bits the largest ones."""
+    x, y = batch(24)
+    net = hostile(name, x)
+    own = [clipped_grid_sum(net, x[i : i + 1], y[i : i + 1], clip) for i in range(24)]
+    for count in range(1, 25):
+        total, norms = clipped_grid_sum(net, x[:count], y[:count], clip)
+        assert torch.equal(total, sum(one for one, _ in own[:count]))
+        assert torch.equal(norms, torch.cat([norm for _, norm in own[:count]]))
+        assert within(own[count - 1][0], clip)
+    order = torch.randperm(24, generator=torch.Generator().manual_seed(2))
+    assert torch.equal(clipped_grid_sum(net, x[order], y[order], clip)[0], total)
+    assert torch.equal(clipped_grid_sum(net, x.contiguous(memory_format=torch.channels_last), y, clip)[0], total)
+
+
+@settings(deadline=None, max_examples=40)
 @given(
     st.sampled_from(["mlp", "cnn2", "cnn3", "residual"]),
+    st.floats(-3, 38).map(lambda power: 10.0**power),
     st.floats(-3, 38).map(lambda power: 10.0**power),
     st.integers(0, 1000),
     st.integers(0, 5),
 )
-def test_a_record_less_moves_the_sum_by_at_most_the_clip(name, scale, seed, removed):
+def test_a_record_less_moves_the_sum_by_at_most_the_clip(name, scale, weights, seed, removed):
     net = network(name, seed)
+    net.weights.mul_(weights)
     x, y = batch(6, seed=seed)
     x[removed] *= scale
     kept = torch.arange(6) != removed
-    with_record, _ = clipped_sum(net, x, y, 0.3)
-    without, _ = clipped_sum(net, x[kept], y[kept], 0.3)
-    assert (with_record.double() - without.double()).norm() <= 0.3
+    with_record, _ = clipped_grid_sum(net, x, y, 0.3)
+    without, _ = clipped_grid_sum(net, x[kept], y[kept], 0.3)
+    assert within(with_record - without, 0.3)
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
@@ -245,9 +253,8 @@ def test_a_broken_record_contributes_zero(name, value):
     x, y = batch(6)
     x[2, 0, 3, 3] = value
     kept = torch.arange(6) != 2
-    total, norms = clipped_sum(net, x, y, 0.3)
-    without, _ = clipped_sum(net, x[kept], y[kept], 0.3)
-    torch.testing.assert_close(total, without, rtol=1e-4, atol=1e-7)
+    total, norms = clipped_grid_sum(net, x, y, 0.3)
+    assert torch.equal(total, clipped_grid_sum(net, x[kept], y[kept], 0.3)[0])
     assert norms[2] == math.inf
     assert norms[kept].isfinite().all()
 
@@ -255,42 +262,47 @@ def test_a_broken_record_contributes_zero(name, value):
 @pytest.mark.parametrize("name", ["mlp", "residual"])
 def test_nothing_but_broken_records(name):
     net = network(name)
-    total, _ = clipped_sum(net, torch.full((3, *SHAPE), math.nan), torch.zeros(3, dtype=torch.long), 1.0)
-    assert torch.equal(total, torch.zeros(net.size))
+    total, _ = clipped_grid_sum(net, torch.full((3, *SHAPE), math.nan), torch.zeros(3, dtype=torch.long), 1.0)
+    assert not total.any()
 
 
-def dropping(wrap):
-    return lambda: wrap(nn.Sequential(nn.Flatten(), nn.Dropout(0.5), nn.Linear(64, CLASSES)))
+class Chance(nn.Module):
+    """Drops also in evaluation, and centres what it gets together: both would tie records to each other."""
 
-
-class Wrapped(nn.Module):
-    def __init__(self, inner):
+    def __init__(self):
         super().__init__()
-        self.inner = inner
+        self.head = nn.Linear(64, CLASSES)
+        self.quiet = nn.Dropout(0.5).eval()
 
     def forward(self, x):
-        return self.inner(x)
+        x = functional.dropout(x.flatten(1), 0.5)
+        return self.head(self.quiet(x) - 0.5 * x.mean(0))
 
 
-@pytest.mark.parametrize("wrap", [lambda module: module, Wrapped], ids=["stack", "vmap"])
-def test_dropout_draws_for_each_record_and_stops_in_evaluation(wrap):
-    net = FlatNetwork(dropping(wrap), 0)
-    x, y = batch(1)
-    x, y = x.expand(8, *SHAPE).contiguous(), y.expand(8)
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(0)
-        total, norms = clipped_sum(net, x, y, 0.1)
-    assert norms.unique().numel() == 8
-    assert total.norm() <= 0.8
+def test_dropout_and_layers_that_mix_records_tie_none_to_the_others():
+    dropping = FlatNetwork(lambda: nn.Sequential(nn.Flatten(), nn.Dropout(0.5), nn.Linear(64, CLASSES)), 0)
+    x, y = batch(8)
+    for net in (dropping, FlatNetwork(Chance, 0)):
+        modes = [part.training for part in net.module.modules()]
+        total, _ = clipped_grid_sum(net, x, y, 0.1)
+        less, _ = clipped_grid_sum(net, x[1:], y[1:], 0.1)
+        assert torch.equal(total - less, clipped_grid_sum(net, x[:1], y[:1], 0.1)[0])
+        assert [part.training for part in net.module.modules()] == modes
+    net = dropping
     net.module.eval()
-    _, norms = clipped_sum(net, x, y, 0.1)
-    torch.testing.assert_close(norms, norms[:1].expand(8))
+    torch.testing.assert_close(clipped_grid_sum(net, x, y, 1e6)[0].double() * UNIT, one_by_one(net, x, y).sum(0))
 
 
-@pytest.mark.parametrize("clip", [0.0, -1.0, math.nan, math.inf])
+def test_the_global_generator_is_left_alone():
+    before = torch.get_rng_state()
+    clipped_grid_sum(FlatNetwork(Chance, 0), *batch(), 0.1)
+    assert torch.equal(torch.get_rng_state(), before)
+
+
+@pytest.mark.parametrize("clip", [0.0, -1.0, math.nan, math.inf, 2 * LARGEST * UNIT])
 def test_no_clip_is_refused(clip):
-    with pytest.raises(ValueError, match=f"clip is {clip}: must be"):
-        clipped_sum(network("mlp"), *batch(), clip)
+    with pytest.raises(ValueError, match=f"clip is {re.escape(str(clip))}: must be"):
+        clipped_grid_sum(network("mlp"), *batch(), clip)
 
 
 # Poisson sampling

@@ -8,7 +8,9 @@ with a constant k for the head's bias: the gradient phi (e_y - p)^T of a record'
 than sqrt(2), and at p = 1 / classes never longer than 1. Noise is the same in every direction of phi, hence few
 directions, none of them faint.
 
-Numbers from elsewhere are not trusted with the norm: `unit_rows` sets it on whatever a map produced.
+Numbers from elsewhere are not trusted with the norm: `unit_rows` sets it on whatever a map produced. Nor does phi of a
+record depend on the others that are mapped with it, not in a bit: a map is called for one record at a time
+(`base/one_by_one.py` has the proof). Public records, whose features nobody needs to hide, are mapped many at once.
 """
 
 import math
@@ -20,8 +22,11 @@ from typing import Self
 import torch
 from torch import Tensor
 
+from fedbnn.base.one_by_one import one_by_one
+
 _SHRINK = 1 - 1e-6  # rounding to single precision must not push a norm above one
-_BATCH = 256  # records mapped at once
+_ZERO = torch.zeros((), dtype=torch.float64)
+_BATCH = 256  # public records mapped at once
 
 
 def unit_rows(v: Tensor) -> Tensor:
@@ -30,9 +35,9 @@ def unit_rows(v: Tensor) -> Tensor:
     A record that cannot be represented then contributes nothing: an error would tell that it is there.
     """
     double = v.double()
-    norms = double.norm(dim=1, keepdim=True)
-    usable = norms.isfinite() & (norms > 0)
-    return torch.where(usable, double / torch.where(usable, norms, 1.0) * _SHRINK, 0.0).float()
+    norms = torch.linalg.vector_norm(double, dim=1, keepdim=True)
+    usable = (norms > 0) & (norms < math.inf)
+    return torch.where(usable, double / norms * _SHRINK, _ZERO).float()
 
 
 @dataclass(frozen=True)
@@ -69,16 +74,32 @@ class FeatureMap(ABC):
 
     @abstractmethod
     def coordinates(self, x: Tensor) -> Tensor:
-        """The z of each record [n, dimensions - 1]."""
+        """The z of each record [n, dimensions - 1]; under privacy it is asked for one record at a time."""
 
     @torch.no_grad()
     def __call__(self, x: Tensor) -> Tensor:
-        """The phi of each record [n, dimensions], with ||phi|| = 1; zero for a record that has no finite features."""
+        """The phi of each record [n, dimensions], with ||phi|| = 1; zero for a record that has no finite features.
+
+        Each record's is a function of that record alone.
+        """
+        self._check(x)
+        rows = one_by_one(self._phi, x)
+        return torch.cat(rows) if rows else torch.empty(0, self.dimensions)
+
+    @torch.no_grad()
+    def batched(self, x: Tensor) -> Tensor:
+        """The phi of public records: faster, and in its last bits also a function of how many there are."""
+        self._check(x)
+        rows = [self._phi(part) for part in x.split(_BATCH)]
+        return torch.cat(rows) if rows else torch.empty(0, self.dimensions)
+
+    def _check(self, x: Tensor) -> None:
         given = tuple(x.shape[1:])
         if self.shape not in (given, (math.prod(given),)):
             raise ValueError(f"records have shape {given}: this feature map takes {self.shape}")
-        parts = [self.coordinates(part) for part in x.split(_BATCH)]
-        z = torch.cat(parts) if parts else torch.empty(0, self.dimensions - 1)
+
+    def _phi(self, x: Tensor) -> Tensor:
+        z = self.coordinates(x)
         return unit_rows(torch.cat([z, self.constant.expand(len(z), 1)], 1))
 
     def tensors(self) -> dict[str, Tensor]:

@@ -88,7 +88,7 @@ def _work_out(alignment: Tensor, kind: str, dimensions: int, digest: str) -> Pub
             feature_map = fit_features(alignment, kind, dimensions)
         except ValueError as error:
             raise UserError(f"privacy.features = '{kind}': {error}") from None
-        phi = feature_map(alignment)
+        phi = feature_map.batched(alignment)
         if phi.shape[1] != feature_map.dimensions:
             raise UserError(
                 f"privacy.features = '{kind}': it says dimensions = {feature_map.dimensions}, and gives {phi.shape[1]}"

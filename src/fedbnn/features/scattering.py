@@ -67,6 +67,7 @@ def scattering(x: Tensor, scales: int = 2, orientations: int = 8) -> Tensor:
     return result
 
 
+@lru_cache(maxsize=64)
 def _reflection(size: int, block: int) -> Tensor:
     """Indices that continue a row to whole blocks, and by one block more on either side, mirrored at its end pixels."""
     total = -(-size // block) * block + 2 * block

@@ -1,56 +1,83 @@
 """Sums of gradients that no single record can move far: the private part of DP-SGD (Abadi et al. 2016).
 
-    S = sum_r g_r min(1, C / ||g_r||),   g_r the gradient of record r's cross-entropy
+    S = sum_r trunc(c_r / u),   c_r = g_r min(1, C / ||g_r||),   g_r the gradient of record r's cross-entropy
 
-Adding or removing a record moves S by at most C, so noise of standard deviation z C on S has noise multiplier z. With
-Poisson sampling, batches of `poisson_batch`, the accountant's `subsampled_epsilon` applies.
+Each record passes through the network alone (`base/one_by_one.py`), so that g_r is a function of that record and the
+weights, whoever chose these, and c_r / u is truncated to whole numbers on the grid of `sums.py`, which add up without
+rounding. So adding or removing a record moves S by exactly trunc(c_r / u), which is at most C / u long, and noise of
+standard deviation z C / u has noise multiplier z. With Poisson sampling, batches of `poisson_batch`, the accountant's
+`subsampled_epsilon` applies.
+
+||c_r|| <= C in floating point: with e = 2^-53, a sum of D squares in double precision is off by less than a factor
+1 +- (D + 1) e in any order, so the norm by less than (D + 2) e; the factor C / ||g_r|| and each product with it add
+3 e. C is lowered by 2 (D + 8) e beforehand. Squares of single-precision numbers neither overflow nor underflow.
 """
 
 import math
+from collections.abc import Iterator
+from contextlib import contextmanager
+from copy import deepcopy
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
+from torch.nn import functional
 
-from fedbnn.models.network import FlatNetwork
+from fedbnn.base.devices import CPU
+from fedbnn.base.one_by_one import one_by_one
+from fedbnn.models.network import FlatNetwork, view_of
 from fedbnn.privacy.noise import system_uniforms
-from fedbnn.privacy.record_gradients import record_gradients
+from fedbnn.privacy.sums import LARGEST, UNIT
 
-_SHRINK = 1 - 1e-5  # what rounding to single precision could add to a contribution's norm is taken off beforehand
-_MOST_NUMBERS = 2**24  # in the gradients of the records that are held at once: 64 MB
-_MOST_RECORDS = 128  # at once: more do not make the kernels faster
+_PIECE = 2**16  # numbers that are brought to the grid at once: they stay in the cache
 
 
-def clipped_sum(network: FlatNetwork, x: Tensor, y: Tensor, clip: float) -> tuple[Tensor, Tensor]:
-    """S in the layout of `network.gradient`, and the norms ||g_r|| on the CPU; `network.gradient` itself is left alone.
+def clipped_grid_sum(network: FlatNetwork, x: Tensor, y: Tensor, clip: float) -> tuple[Tensor, Tensor]:
+    """S, whole numbers in the layout of `network.gradient`, and the norms ||g_r||; both on the CPU, as the arithmetic.
 
-    A record whose gradient (or its squared norm) is not finite contributes zero: raising an error would tell that it
-    is there. Its norm is given as infinity. No contribution is longer than `clip`; the rounding of the sum itself,
-    about 1e-7 of its length, comes on top. The network stays in the mode (training or evaluation) it is in.
+    A record whose gradient is not finite contributes zero: raising an error would tell that it is there. Its norm is
+    given as infinity. The network is in evaluation meanwhile, for a draw of dropout is not a function of the record,
+    and is left as it was, its `gradient` too.
     """
-    if not (clip > 0 and math.isfinite(clip)):
-        raise ValueError(f"clip is {clip}: must be a finite number above 0")
-    total = torch.zeros_like(network.weights)
-    norms = torch.zeros(len(x))
-    few = max(1, min(_MOST_RECORDS, _MOST_NUMBERS // network.size))
-    for start in range(0, len(x), few):
-        part = slice(start, start + few)
-        norms[part] = _add_clipped(total, network, x[part], y[part], clip)
-    return total, norms
+    if not 0 < clip <= LARGEST * UNIT:
+        raise ValueError(f"clip is {clip}: must be above 0 and at most {LARGEST * UNIT:g}")
+    module = network.module if network.weights.device == CPU else deepcopy(network.module).to(CPU)
+    parameters = [p for p in module.parameters() if p.requires_grad]
+    gradient = torch.empty(network.size, dtype=torch.float64)
+    places, offset = [], 0
+    for parameter in parameters:
+        places.append(view_of(gradient, offset, parameter.shape))
+        offset += parameter.numel()
+    total = torch.zeros(network.size, dtype=torch.int64)
+    most = clip * (1 - (network.size + 8) * 2.0**-52)
+
+    def add(record: Tensor, label: Tensor) -> float:
+        with torch.enable_grad():
+            loss = functional.cross_entropy(module(record), label)
+        gradients = torch.autograd.grad(loss, parameters, materialize_grads=True)
+        for place, value in zip(places, gradients, strict=True):
+            place.copy_(value)
+        norm = float(torch.linalg.vector_norm(gradient))
+        if not math.isfinite(norm):
+            return math.inf
+        factor = min(1.0, most / norm) / UNIT if norm else 0.0
+        for part, numbers in zip(total.split(_PIECE), gradient.split(_PIECE), strict=True):
+            part.add_(numbers.mul_(factor).to(torch.int64))  # which truncates
+        return norm
+
+    with _in_evaluation(module):
+        norms = one_by_one(add, x, y)
+    return total, torch.tensor(norms, dtype=torch.float64)
 
 
-def _add_clipped(total: Tensor, network: FlatNetwork, x: Tensor, y: Tensor, clip: float) -> Tensor:
-    pieces = record_gradients(network, x, y)
-    norms = torch.stack([piece.squared_norms() for piece in pieces]).sum(0).sqrt()
-    broken = ~norms.isfinite()
-    weights = (clip * _SHRINK / norms).clamp_max(1).masked_fill(broken, 0).float()  # a norm of zero has weight one
-    if broken.any():
-        for piece in pieces:
-            piece.forget(broken.to(x.device))  # zero times infinity is not zero
-    offset, weights = 0, weights.to(x.device)
-    for piece in pieces:
-        piece.add_weighted(weights, total[offset : offset + piece.width])
-        offset += piece.width
-    return norms.masked_fill(broken, math.inf).float()
+@contextmanager
+def _in_evaluation(module: nn.Module) -> Iterator[None]:
+    modes = [(part, part.training) for part in module.modules()]
+    module.eval()
+    try:
+        yield
+    finally:
+        for part, mode in modes:
+            part.training = mode
 
 
 def poisson_batch(n: int, rate: float, generator: torch.Generator | None = None) -> Tensor:

@@ -24,6 +24,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from fedbnn.base.one_by_one import one_by_one
+
+LARGEST = 1e6  # of a head's numbers: none that is learned comes near
 _COUNT_WEIGHT = 1 / 3  # a / c
 _LEAST_RIDGE = 1e-3  # r: also without noise, the last directions of the alignment set are not fully trusted
 _TINY = 1e-30
@@ -74,19 +77,28 @@ class Shape:
 def contributions(phi: Tensor, y: Tensor, head: Tensor, shape: Shape) -> Tensor:
     """A row v for every record, in double precision; zero for a record without finite numbers.
 
-    Nothing about `phi`, `y` and `head` is trusted: whatever they hold, no row is longer than the sensitivity.
+    Nothing about `phi`, `y` and `head` is trusted: whatever they hold, no row is longer than the sensitivity, and each
+    is a function of its own record and the head alone (`base/one_by_one.py`). So a record more or less moves the sum of
+    the truncated rows by exactly its own.
     """
-    phi = phi.double()
-    phi = phi / phi.norm(dim=1, keepdim=True).clamp_min(1.0)
-    known = (y >= 0) & (y < shape.classes)
-    error = -(phi @ head.double()).softmax(1)
-    error[torch.arange(len(y)), y.clamp(0, shape.classes - 1)] += 1
-    gradient = (phi.unsqueeze(2) * error.unsqueeze(1)).flatten(1)
-    norms = gradient.norm(dim=1, keepdim=True)
-    usable = norms.isfinite() & known.unsqueeze(1) & (phi != 0).any(1, keepdim=True)
-    gradient = gradient * (shape.clip / norms.clamp_min(_TINY)).clamp_max(1) * _SHRINK
-    rows = torch.cat([gradient, torch.full_like(norms, shape.count_weight * _SHRINK)], 1)
-    return torch.where(usable, rows, 0.0)
+    head, known = head.double(), torch.eye(shape.classes, dtype=torch.float64)
+    count = torch.tensor([shape.count_weight * _SHRINK], dtype=torch.float64)
+    nothing = torch.zeros(shape.numbers, dtype=torch.float64)
+
+    def contribution(one: Tensor, label: Tensor) -> Tensor:
+        one, y = one.double(), int(label)
+        length = float(torch.linalg.vector_norm(one))
+        if not (0 < length < math.inf and 0 <= y < shape.classes):
+            return nothing
+        one = one / max(length, 1.0)
+        gradient = (one.T * (known[y] - (one @ head).softmax(1))).flatten()
+        norm = float(torch.linalg.vector_norm(gradient))
+        if not math.isfinite(norm):
+            return nothing
+        return torch.cat([gradient * (min(1.0, shape.clip / max(norm, _TINY)) * _SHRINK), count])
+
+    rows = one_by_one(contribution, phi, y)
+    return torch.stack(rows) if rows else torch.empty(0, shape.numbers, dtype=torch.float64)
 
 
 def improved(
