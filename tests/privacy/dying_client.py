@@ -116,7 +116,7 @@ def client(folder: Path, machine: Machine) -> None:
                 machine.step()
                 return noise
 
-            note("returned", name, ledger.release(name, "inputs", MU, Budget(3.0, 1e-5), make).hex())
+            note("returned", name, ledger.release(name, "inputs", Cost(MU), [Limit(Budget(3.0, 1e-5))], make).hex())
             machine.step()
 
 
@@ -159,6 +159,6 @@ if __name__ == "__main__":
         sys.modules[package] = types.ModuleType(package)
         sys.modules[package].__path__ = [str(path)]
     from fedbnn.base.errors import UserError
-    from fedbnn.privacy.ledger import Budget, Ledger
+    from fedbnn.privacy.ledger import Budget, Cost, Ledger, Limit
 
     main(Path(sys.argv[1]), sys.argv[2])

@@ -15,7 +15,8 @@ from hypothesis import strategies as st
 
 from fedbnn.base.errors import UserError
 from fedbnn.privacy import gaussian_epsilon
-from fedbnn.privacy.ledger import Budget, Ledger
+from fedbnn.privacy.cost import Sampled
+from fedbnn.privacy.ledger import Budget, Cost, Ledger, Limit
 
 CAP = Budget(3.0, 1e-5)
 MU = 1 / 3.1095
@@ -38,6 +39,10 @@ def opened(folder, fingerprint="data", owner="client"):
     return Ledger.open(folder, fingerprint, owner)
 
 
+def release(ledger, name, inputs, mu, cap, make):
+    return ledger.release(name, inputs, Cost(mu), [Limit(cap)], make)
+
+
 def noise():
     return os.urandom(16)
 
@@ -48,7 +53,7 @@ def never():
 
 def fill(folder, names=("one", "two")):
     with opened(folder) as ledger:
-        return [ledger.release(name, "inputs", MU, CAP, noise) for name in names]
+        return [release(ledger, name, "inputs", MU, CAP, noise) for name in names]
 
 
 def lines(folder):
@@ -85,15 +90,15 @@ def test_five_releases_spend_the_cap_and_the_sixth_is_refused(folder):
     spent = []
     with opened(folder) as ledger:
         assert ledger.spent(1e-5) == 0
-        assert ledger.mu == 0
+        assert ledger.cost().mu == 0
         for number in range(5):
-            ledger.release(f"round-{number}", "inputs", MU, CAP, noise)
+            release(ledger, f"round-{number}", "inputs", MU, CAP, noise)
             spent.append(ledger.spent(1e-5))
         before = lines(folder)
         with pytest.raises(
             UserError, match=r"epsilon 3\.000 is spent .* would add 0\.3\d\d, .* cap is 3 \(delta 1e-05\)"
         ):
-            ledger.release("round-5", "inputs", MU, CAP, never)
+            release(ledger, "round-5", "inputs", MU, CAP, never)
     assert [round(epsilon, 3) for epsilon in spent] == [1.222, 1.793, 2.249, 2.644, 3.000]
     assert max(spent) <= 3
     assert lines(folder) == before
@@ -103,19 +108,19 @@ def test_five_releases_spend_the_cap_and_the_sixth_is_refused(folder):
 def test_restarts_keep_what_was_spent_and_other_caps_count_it(folder):
     for number in range(3):
         with opened(folder) as ledger:
-            ledger.release(f"run-{number}", "inputs", MU, CAP, noise)
+            release(ledger, f"run-{number}", "inputs", MU, CAP, noise)
     with opened(folder) as ledger:
         assert ledger.spent(1e-5) == gaussian_epsilon(math.hypot(MU, MU, MU), 1e-5)
         with pytest.raises(UserError, match="the cap is 2 "):
-            ledger.release("more", "inputs", MU, Budget(2.0, 1e-5), never)
+            release(ledger, "more", "inputs", MU, Budget(2.0, 1e-5), never)
         with pytest.raises(UserError, match="delta 1e-09"):
-            ledger.release("more", "inputs", MU, Budget(3.0, 1e-9), never)
-        ledger.release("more", "inputs", MU, CAP, noise)
+            release(ledger, "more", "inputs", MU, Budget(3.0, 1e-9), never)
+        release(ledger, "more", "inputs", MU, CAP, noise)
 
 
 def test_far_too_much_is_refused(folder):
     with opened(folder) as ledger, pytest.raises(UserError, match="would add more than a million"):
-        ledger.release("all", "inputs", 1.7e308, CAP, never)
+        release(ledger, "all", "inputs", 1.7e308, CAP, never)
 
 
 def test_entries_and_read(folder):
@@ -124,14 +129,14 @@ def test_entries_and_read(folder):
         record = Ledger.read(folder)  # no lock needed
         assert record.entries == ledger.entries
     assert (record.fingerprint, record.owner) == ("data", "client")
-    assert [(entry.release, entry.inputs, entry.mu, entry.cap) for entry in record.entries] == [
-        ("one", "inputs", MU, CAP),
-        ("two", "inputs", MU, CAP),
+    assert [(entry.release, entry.inputs, entry.cost, entry.cap) for entry in record.entries] == [
+        ("one", "inputs", Cost(MU), CAP),
+        ("two", "inputs", Cost(MU), CAP),
     ]
     assert [entry.sha256 for entry in record.entries] == [hashlib.sha256(value).hexdigest() for value in data]
     assert all(entry.time.endswith("+00:00") for entry in record.entries)
-    assert record.mu == math.hypot(MU, MU)
-    assert record.spent(1e-5) == gaussian_epsilon(record.mu, 1e-5)
+    assert record.cost().mu == math.hypot(MU, MU)
+    assert record.spent(1e-5) == gaussian_epsilon(record.cost().mu, 1e-5)
 
 
 def test_reading_makes_nothing(folder):
@@ -179,24 +184,24 @@ def test_any_sequence_adds_up(operations):
                     if what == "again" and name not in charged:
                         continue
                     if name in charged and (what == "again" or charged[name] == mu):
-                        data = ledger.release(name, "in", charged[name], large, never if name in done else noise)
+                        data = release(ledger, name, "in", charged[name], large, never if name in done else noise)
                         assert data == done.setdefault(name, data)
                     elif name in charged:
-                        with pytest.raises(UserError, match="other mu"):
-                            ledger.release(name, "in", mu, large, never)
+                        with pytest.raises(UserError, match="other cost"):
+                            release(ledger, name, "in", mu, large, never)
                     elif what == "fail":
                         with pytest.raises(ArithmeticError):
-                            ledger.release(name, "in", mu, large, broken)
+                            release(ledger, name, "in", mu, large, broken)
                         charged[name] = mu
                     else:
-                        done[name] = ledger.release(name, "in", mu, large, noise)
+                        done[name] = release(ledger, name, "in", mu, large, noise)
                         charged[name] = mu
-                    assert {entry.release: entry.mu for entry in ledger.entries} == charged
+                    assert {entry.release: entry.cost.mu for entry in ledger.entries} == charged
                     assert {entry.release for entry in ledger.entries if entry.sha256} == set(done)
                     exact = math.sqrt(math.fsum(value**2 for value in charged.values()))
-                    assert ledger.mu == pytest.approx(exact, rel=1e-15, abs=1e-150)
+                    assert ledger.cost().mu == pytest.approx(exact, rel=1e-15, abs=1e-150)
         if operations:
-            assert {entry.release: entry.mu for entry in Ledger.read(Path(place)).entries} == charged
+            assert {entry.release: entry.cost.mu for entry in Ledger.read(Path(place)).entries} == charged
 
 
 # One release, one noise
@@ -208,8 +213,8 @@ def test_asked_again_the_stored_bytes_come_back(folder):
     before = lines(folder)
     for _ in range(2):
         with opened(folder) as ledger:
-            assert ledger.release("one", "inputs", MU, CAP, never) == first
-            assert ledger.release("two", "inputs", MU, Budget(1e-3, 1e-9), never) == second  # it has left long ago
+            assert release(ledger, "one", "inputs", MU, CAP, never) == first
+            assert release(ledger, "two", "inputs", MU, Budget(1e-3, 1e-9), never) == second  # it has left long ago
     assert lines(folder) == before
 
 
@@ -221,22 +226,22 @@ def test_make_is_called_once_and_after_the_charge(folder):
         return b""
 
     with opened(folder) as ledger:
-        assert ledger.release("one", "inputs", MU, CAP, make) == b""
-        assert ledger.release("one", "inputs", MU, CAP, make) == b""
+        assert release(ledger, "one", "inputs", MU, CAP, make) == b""
+        assert release(ledger, "one", "inputs", MU, CAP, make) == b""
     assert calls == [["ledger", "charge"]]
 
 
-@pytest.mark.parametrize(("inputs", "mu", "what"), [("others", MU, "inputs"), ("inputs", MU * (1 + 1e-15), "mu")])
+@pytest.mark.parametrize(("inputs", "mu", "what"), [("others", MU, "inputs"), ("inputs", MU * (1 + 1e-15), "cost")])
 @pytest.mark.parametrize("done", [True, False])
 def test_the_same_name_for_another_release(folder, inputs, mu, what, done):
     with opened(folder) as ledger:
         if done:
-            ledger.release("one", "inputs", MU, CAP, noise)
+            release(ledger, "one", "inputs", MU, CAP, noise)
         else:
             with pytest.raises(ArithmeticError):
-                ledger.release("one", "inputs", MU, CAP, broken)
+                release(ledger, "one", "inputs", MU, CAP, broken)
         with pytest.raises(UserError, match=f"'one' was charged with other {what}"):
-            ledger.release("one", inputs, mu, CAP, never)
+            release(ledger, "one", inputs, mu, CAP, never)
 
 
 @pytest.mark.parametrize("damage", ["missing", "changed", "shortened", "link"])
@@ -252,23 +257,23 @@ def test_damaged_bytes_are_never_made_again(folder, damage):
     elif damage == "link":
         path.symlink_to("two.bin")
     with opened(folder) as ledger, pytest.raises(UserError, match=r"missing|damaged|symbolic link"):
-        ledger.release("one", "inputs", MU, CAP, never)
+        release(ledger, "one", "inputs", MU, CAP, never)
 
 
 def test_a_failure_in_make_keeps_the_charge_and_the_release_can_be_completed(folder):
     with opened(folder) as ledger:
         with pytest.raises(ArithmeticError):
-            ledger.release("one", "inputs", MU, CAP, broken)
-        assert ledger.mu == MU
+            release(ledger, "one", "inputs", MU, CAP, broken)
+        assert ledger.cost().mu == MU
         with pytest.raises(TypeError, match="must return bytes"):
-            ledger.release("one", "inputs", MU, CAP, lambda: "text")
+            release(ledger, "one", "inputs", MU, CAP, lambda: "text")
     with opened(folder) as ledger:
-        assert ledger.mu == MU
+        assert ledger.cost().mu == MU
         with pytest.raises(UserError, match=r"would add 0\.000"):  # the cap was lowered since
-            ledger.release("one", "inputs", MU, Budget(1.0, 1e-5), never)
-        data = ledger.release("one", "inputs", MU, CAP, noise)
-        assert data == ledger.release("one", "inputs", MU, CAP, never)
-        assert ledger.mu == MU
+            release(ledger, "one", "inputs", MU, Budget(1.0, 1e-5), never)
+        data = release(ledger, "one", "inputs", MU, CAP, noise)
+        assert data == release(ledger, "one", "inputs", MU, CAP, never)
+        assert ledger.cost().mu == MU
 
 
 def test_stored_bytes_are_used_although_the_done_line_is_missing(folder):
@@ -276,7 +281,7 @@ def test_stored_bytes_are_used_although_the_done_line_is_missing(folder):
     rewrite(folder, [json.loads(line) for line in lines(folder)[:2]])
     with opened(folder) as ledger:
         assert ledger.entries[0].sha256 is None
-        assert ledger.release("one", "inputs", MU, CAP, never) == data
+        assert release(ledger, "one", "inputs", MU, CAP, never) == data
         assert ledger.entries[0].sha256 is not None
 
 
@@ -287,8 +292,8 @@ NAMES = ["", ".", "..", ".hidden", "a/b", "/etc/passwd", "../one", "a\\b", "a b"
 def test_names_that_are_not_allowed(folder, name):
     with opened(folder) as ledger:
         with pytest.raises(UserError, match="release id"):
-            ledger.release(name, "inputs", MU, CAP, never)
-        assert ledger.mu == 0
+            release(ledger, name, "inputs", MU, CAP, never)
+        assert ledger.cost().mu == 0
 
 
 @pytest.mark.parametrize("name", ["x" * 100, "a..b", "-", "_", "Round-3.teacher_1", "one.bin", "one.bin.tmp"])
@@ -299,13 +304,13 @@ def test_names_that_are_allowed(folder, name):
 
 @pytest.mark.parametrize("mu", [math.nan, -0.1, math.inf])
 def test_mu_that_cannot_be(folder, mu):
-    with opened(folder) as ledger, pytest.raises(UserError, match="mu of release 'one'"):
-        ledger.release("one", "inputs", mu, CAP, never)
+    with opened(folder) as ledger, pytest.raises(ValueError, match="finite numbers, at least 0"):
+        release(ledger, "one", "inputs", mu, CAP, never)
 
 
 def test_inputs_must_be_named(folder):
     with opened(folder) as ledger, pytest.raises(UserError, match="digest of its inputs"):
-        ledger.release("one", "", MU, CAP, never)
+        release(ledger, "one", "", MU, CAP, never)
 
 
 # One at a time
@@ -316,20 +321,20 @@ def test_a_second_opener_is_told_which_folder(folder):
         with pytest.raises(UserError, match="is in use by another process") as error, opened(folder):
             pass
         assert str(folder) in str(error.value)
-        ledger.release("one", "inputs", MU, CAP, noise)
+        release(ledger, "one", "inputs", MU, CAP, noise)
     fill(folder)
 
 
 def test_a_ledger_is_of_no_use_after_its_end_within_itself_or_in_another_process(folder):
     with opened(folder) as ledger:
         with pytest.raises(RuntimeError, match="one release at a time"):
-            ledger.release("one", "inputs", MU, CAP, lambda: ledger.release("one", "inputs", MU, CAP, noise))
+            release(ledger, "one", "inputs", MU, CAP, lambda: release(ledger, "one", "inputs", MU, CAP, noise))
         ledger._process += 1
         with pytest.raises(RuntimeError, match="not open in this process"):
-            ledger.release("two", "inputs", MU, CAP, never)
+            release(ledger, "two", "inputs", MU, CAP, never)
         ledger._process -= 1
     with pytest.raises(RuntimeError, match="not open"):
-        ledger.release("two", "inputs", MU, CAP, never)
+        release(ledger, "two", "inputs", MU, CAP, never)
 
 
 def test_a_reader_beside_a_writer_sees_no_damage(folder):
@@ -352,7 +357,7 @@ def test_a_reader_beside_a_writer_sees_no_damage(folder):
     reader.start()
     with opened(folder) as ledger:
         for number in range(100):
-            ledger.release(str(number), "inputs", 1e-3, CAP, noise)
+            release(ledger, str(number), "inputs", 1e-3, CAP, noise)
     stop.set()
     reader.join()
     assert not problems
@@ -451,8 +456,16 @@ CHANGES = [
     (2, {"release": "two"}, "done without being charged"),
     (3, {"release": "one"}, "charged twice"),
     (4, {"release": "one"}, "done without being charged"),
+    (1, {"steps": -1}, "-1 steps with noise"),
+    (1, {"steps": 3}, "3 steps with noise 0.0"),
+    (1, {"steps": True}, "field 'steps'"),
+    (1, {"noise": 1.0}, "0 steps with noise 1.0"),
+    (1, {"rate": 2.0, "noise": 1.0, "steps": 1}, "at rate 2.0"),
+    (1, {"gap": -1.0}, "gap is -1.0"),
+    (1, {"joined": -1.0}, "mu is"),
+    (1, {"run": None}, "field 'run'"),
     (4, {"sha256": 5}, "field 'sha256'"),
-    (0, {"version": 2}, "version 2, understood is 1"),
+    (0, {"version": 3}, "version 3, understood are 1 to 2"),
     (0, {"version": "1"}, "version '1'"),
     (0, {"fingerprint": 3}, "field 'fingerprint'"),
     (0, {"kind": "charge"}, "field"),
@@ -514,7 +527,7 @@ def test_bytes_that_appear_out_of_nowhere(folder):
     with opened(folder) as ledger:
         (folder / "releases" / "one.bin").write_bytes(b"planted")
         with pytest.raises(UserError, match="one is stored though it was never charged"):
-            ledger.release("one", "inputs", MU, CAP, never)
+            release(ledger, "one", "inputs", MU, CAP, never)
 
 
 def test_one_line_more_than_head_is_repaired(folder):
@@ -524,7 +537,7 @@ def test_one_line_more_than_head_is_repaired(folder):
     all_lines = (folder / "ledger.jsonl").read_bytes()
     rewrite(folder, four)
     (folder / "ledger.jsonl").write_bytes(all_lines)
-    assert Ledger.read(folder).mu == math.hypot(MU, MU)
+    assert Ledger.read(folder).cost().mu == math.hypot(MU, MU)
     assert (folder / "head.json").read_bytes() != newest
     with opened(folder):
         assert (folder / "head.json").read_bytes() == newest
@@ -540,11 +553,55 @@ def test_a_ledger_that_was_only_just_made_needs_no_head(folder):
     assert (folder / "head.json").exists()
 
 
-@pytest.mark.parametrize(("fingerprint", "owner", "what"), [("others", "client", "data"), ("data", "else", "client")])
-def test_the_ledger_of_somebody_or_something_else(folder, fingerprint, owner, what):
+def test_the_ledger_of_other_data(folder):
     fill(folder)
-    with pytest.raises(UserError, match=f"ledger of other {what}"), opened(folder, fingerprint, owner):
+    with pytest.raises(UserError, match="ledger of other data"), opened(folder, "others"):
         pass
+
+
+def test_another_name_is_no_other_owner(folder):
+    """Names come from the terms of a run: with a new one there is no new budget."""
+    fill(folder)
+    with opened(folder, owner="else") as ledger:
+        assert ledger.cost() == Cost(math.hypot(MU, MU))
+
+
+def test_a_ledger_of_version_1_is_counted_but_not_added_to(folder):
+    fill(folder)
+    rows = [json.loads(text) for text in lines(folder)]
+    new = ("run", "noise", "rate", "steps", "gap", "joined")
+    old = [{key: value for key, value in row.items() if key not in new} for row in rows]
+    rewrite(folder, [old[0] | {"version": 1}, *old[1:]])
+    assert Ledger.read(folder).cost() == Cost(math.hypot(MU, MU))
+    with pytest.raises(UserError, match="version 1: it is counted, but not added to"), opened(folder):
+        pass
+
+
+def test_releases_over_samples_are_charged_and_read_again(folder):
+    cost = Cost(sampled=(Sampled(2.5, 0.25, 8),), gap=1e-9)
+    with opened(folder) as ledger:
+        for name in ("one", "two"):
+            ledger.release(name, "inputs", cost, [Limit(CAP)], noise, run="r", joined=0.5)
+        before = ledger.entries
+        assert ledger.cost() == Cost(sampled=(Sampled(2.5, 0.25, 16),), gap=2e-9)
+    assert Ledger.read(folder).entries == before
+    assert {(entry.run, entry.joined) for entry in before} == {("r", 0.5)}
+
+
+def test_a_limit_on_one_run_counts_that_run_alone(folder):
+    cap, terms = Budget(6.0, 1e-5), Budget(1.3, 1e-5)
+    with opened(folder) as ledger:
+
+        def asked(name, run):
+            limits = [Limit(cap), Limit(terms, run=run, name="the budget of these terms")]
+            return ledger.release(name, "inputs", Cost(MU), limits, noise, run=run)
+
+        asked("one", "first")  # 1.222 each
+        asked("two", "second")
+        with pytest.raises(UserError, match=r"epsilon 1\.222 is spent .* the budget of these terms is 1\.3"):
+            asked("three", "first")
+        with pytest.raises(UserError, match=r"epsilon 5\.859 is spent .* the cap is 6"):
+            ledger.release("four", "inputs", Cost(MU), [Limit(cap, elsewhere=Cost(1.2))], never)
 
 
 @pytest.mark.parametrize("name", [("", "client"), ("data", "")])
@@ -593,10 +650,10 @@ def test_a_full_disk_leaves_no_half_line_and_no_release(folder, monkeypatch):
     with opened(folder) as ledger:
         monkeypatch.setattr(os, "write", full)
         with pytest.raises(UserError, match=r"ledger\.jsonl cannot be used: No space left"):
-            ledger.release("two", "inputs", MU, CAP, never)
+            release(ledger, "two", "inputs", MU, CAP, never)
         monkeypatch.undo()
         with pytest.raises(UserError, match="writing failed before: open it again"):
-            ledger.release("two", "inputs", MU, CAP, never)
+            release(ledger, "two", "inputs", MU, CAP, never)
     assert lines(folder) == before
     fill(folder)
 
@@ -608,7 +665,7 @@ def test_a_line_that_is_not_secured_lets_nothing_out(folder, monkeypatch):
     with opened(folder) as ledger:
         monkeypatch.setattr(os, "fsync", failing)
         with pytest.raises(UserError, match="Input/output error"):
-            ledger.release("one", "inputs", MU, CAP, never)
+            release(ledger, "one", "inputs", MU, CAP, never)
 
 
 def test_somebody_else_writes_in_spite_of_the_lock(folder):
@@ -616,7 +673,7 @@ def test_somebody_else_writes_in_spite_of_the_lock(folder):
         with (folder / "ledger.jsonl").open("ab") as file:
             file.write(b"{}\n")
         with pytest.raises(UserError, match="changed by somebody else"):
-            ledger.release("one", "inputs", MU, CAP, never)
+            release(ledger, "one", "inputs", MU, CAP, never)
 
 
 # Death at every step
@@ -666,8 +723,8 @@ def test_wherever_a_client_dies_nothing_is_undercounted_and_no_noise_is_drawn_tw
         }
         with opened(path) as ledger:
             for name, values in seen.items():
-                values.add(ledger.release(name, "inputs", 0.25, CAP, never if values else noise))
-                assert ledger.release(name, "inputs", 0.25, CAP, never) in values
+                values.add(release(ledger, name, "inputs", 0.25, CAP, never if values else noise))
+                assert release(ledger, name, "inputs", 0.25, CAP, never) in values
                 assert len(values) == 1
-        assert [entry.mu for entry in Ledger.read(path).entries] == [0.25, 0.25]
+        assert [entry.cost.mu for entry in Ledger.read(path).entries] == [0.25, 0.25]
     assert torn in (None, found_torn)

@@ -109,20 +109,20 @@ class Table:
             )
         return self.header.index(name)
 
-    def numbers(self, columns: Sequence[int]) -> Floats:
-        """These columns, in this order."""
+    def numbers(self, columns: Sequence[int], *, or_nan: bool = False) -> Floats:
+        """These columns, in this order; a cell that holds no finite number is an error, or with `or_nan` NaN."""
         x = np.empty((len(self.rows), len(columns)), dtype=np.float32)
         for record, (line, row) in enumerate(self.rows):
             cells = [row[at] for at in columns]
             numbers = [_number(cell) for cell in cells]
-            if None in numbers:
+            if None in numbers and not or_nan:
                 first = numbers.index(None)
                 what = "is empty" if not cells[first].strip() else f"holds {cells[first]!r}"
                 raise UserError(
                     f"{self.origin}, line {line}: column {self.header[columns[first]]!r} {what}; "
                     "features must be finite numbers"
                 )
-            x[record] = numbers
+            x[record] = [math.nan if number is None else number for number in numbers]
         return x
 
     def texts(self, at: int) -> list[str]:

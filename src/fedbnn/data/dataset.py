@@ -25,20 +25,6 @@ def fingerprint_of(arrays: Mapping[str, NDArray[Any]]) -> str:
     return digest.hexdigest()
 
 
-def records_fingerprint(x: Floats, y: Labels) -> str:
-    """Of some records as they were loaded, in any order.
-
-    Scaling has no part in it: it follows from the alignment set, and whoever chooses that must not be able to make
-    the same records look like others.
-    """
-    kind = f"{x.dtype.str}{x.shape[1:]}".encode()
-    each = sorted(
-        hashlib.sha256(np.ascontiguousarray(row).tobytes() + b"|%d" % label).digest()
-        for row, label in zip(x, y, strict=True)
-    )
-    return hashlib.sha256(kind + b"".join(each)).hexdigest()
-
-
 def check_finite(what: str, x: Floats) -> None:
     bad = np.flatnonzero(~np.isfinite(x).reshape(len(x), -1).all(axis=1))
     if bad.size:

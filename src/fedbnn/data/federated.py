@@ -9,7 +9,8 @@ from numpy.typing import NDArray
 
 from fedbnn.base.errors import UserError
 from fedbnn.data import partition as partitions
-from fedbnn.data.dataset import Dataset, Floats, Labels, Names, fingerprint_of, records_fingerprint
+from fedbnn.data.dataset import Dataset, Floats, Labels, Names, fingerprint_of
+from fedbnn.data.identity import Identity, identify
 from fedbnn.data.normalisation import fit_normalisation
 from fedbnn.data.other_inputs import alignment_inputs
 from fedbnn.data.partition import Indices, PartitionSettings
@@ -104,10 +105,11 @@ class FederatedData:
         held = np.concatenate([np.empty(0, dtype=np.int64), *self.client_indices])
         return int(np.bincount(held).max(initial=0))
 
-    def fingerprint(self, i: int) -> str:
-        """Of client i's records as they were loaded, in any order."""
+    def identity(self, i: int) -> Identity:
+        """Which records client i holds, as they were loaded."""
         rows = self.client_indices[i]
-        return records_fingerprint(self.dataset.x_train[rows], self.dataset.y_train[rows])
+        labels = [self.dataset.class_names[label] for label in self.dataset.y_train[rows]]
+        return identify(self.dataset.x_train[rows], labels)
 
     def manifest(self) -> dict[str, Any]:
         """Who holds what, ready for JSON: enough to check a partition without showing a record."""

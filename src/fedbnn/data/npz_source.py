@@ -1,20 +1,25 @@
 """Data sets from a NumPy archive: x_train, y_train, x_test, y_test and, optionally, natural clients and names."""
 
+import math
 import zipfile
-import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
+from io import BytesIO
 from pathlib import Path
 
 import numpy as np
 
 from fedbnn.base.errors import UserError
-from fedbnn.base.wording import listing
+from fedbnn.base.wording import listing, one_line
 from fedbnn.data.dataset import Dataset, Names
 from fedbnn.data.stored import Array, Half, Stored, dataset_of
 
 ARRAYS: dict[Half, tuple[str, str]] = {"train": ("x_train", "y_train"), "test": ("x_test", "y_test")}
 NAMES = "fine_label_names"
+MAGIC = np.lib.format.MAGIC_PREFIX
+MAGIC_BYTES = 128  # of an array that holds nothing
+LONGEST_HEADER = 10_000  # bytes, as NumPy has it
+MOST_UNFOLDED = 1100  # bytes out of one: deflate makes at most 1032
 
 
 def load_npz(path: str, tests: int = 0) -> Dataset:
@@ -53,7 +58,13 @@ class NpzFile(Stored):
 
     def group(self, half: Half) -> Names | None:
         group = self._optional(f"group_{half}")
-        return None if group is None else group.astype(np.str_)
+        if group is None:
+            return None
+        if group.ndim != 1 or group.dtype.kind not in "biufU":
+            raise UserError(
+                f"{self.origin}: group_{half} is {group.dtype} of shape {group.shape}; one string a record is needed"
+            )
+        return group.astype(np.str_)
 
     def array(self, key: str) -> Array:
         """One array by its name."""
@@ -76,7 +87,7 @@ class NpzFile(Stored):
         with stream:
             try:
                 archive = np.load(stream, allow_pickle=False)
-            except (ValueError, EOFError, RuntimeError, zipfile.BadZipFile):
+            except Exception:  # zipfile and NumPy fail in many ways where a file is made up
                 archive = None
             if not isinstance(archive, np.lib.npyio.NpzFile):
                 raise UserError(f"{self.origin} is not an npz archive (numpy.savez writes one)")
@@ -85,13 +96,30 @@ class NpzFile(Stored):
 
     def _member(self, archive: "np.lib.npyio.NpzFile", key: str) -> Array:
         try:
+            assert archive.zip is not None  # it is open
+            _check_size(archive.zip, key)
             array = archive[key]
-        except (ValueError, EOFError, OSError, RuntimeError, zipfile.BadZipFile, zlib.error) as error:
-            reason = " ".join(str(error).split())
+        except Exception as error:
             raise UserError(
-                f"{self.origin}: {key} cannot be read ({reason}); "
+                f"{self.origin}: {key} cannot be read ({one_line(str(error), 300) or type(error).__name__}); "
                 "only arrays of numbers or strings are loaded, never Python objects"
             ) from None
         if not isinstance(array, np.ndarray):
             raise UserError(f"{self.origin}: {key} is not a NumPy array")
         return array
+
+
+def _check_size(archive: zipfile.ZipFile, key: str) -> None:
+    """Raise ValueError where an array claims more than the file can hold: NumPy makes room before it reads."""
+    info = archive.getinfo(key if key in archive.namelist() else f"{key}.npy")
+    if info.file_size > MOST_UNFOLDED * info.compress_size + MAGIC_BYTES:
+        raise ValueError(f"it claims {info.file_size} bytes, packed into {info.compress_size}")
+    with archive.open(info) as stream:
+        if stream.read(len(MAGIC)) != MAGIC:
+            return  # not an array at all
+        version = stream.read(2)
+        length = int.from_bytes(stream.read(2 if version[:1] == b"\x01" else 4), "little")
+        header = BytesIO(length.to_bytes(4, "little") + stream.read(min(length, LONGEST_HEADER)))
+    shape, _, kind = np.lib.format.read_array_header_2_0(header)
+    if not kind.hasobject and math.prod(shape) * kind.itemsize > info.file_size:
+        raise ValueError(f"it claims shape {shape} of {kind}, in {info.file_size} bytes")

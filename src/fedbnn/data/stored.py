@@ -63,6 +63,9 @@ def dataset_of(stored: Stored, name: str, names: tuple[str, ...] = (), tests: in
     """
     both = stored.read("train", "test")
     (x_train, y_train), (x_test, y_test) = both["train"], both["test"]
+    for key, array in (("x_train", x_train), ("x_test", x_test)):
+        if array.ndim == 0:
+            raise UserError(f"{stored.origin}: {key} is a single number, not an array of records")
     if (x_train.dtype == np.uint8) != (x_test.dtype == np.uint8):
         raise UserError(
             f"{stored.origin}: x_train is {x_train.dtype} and x_test {x_test.dtype}: "

@@ -1,5 +1,6 @@
 """Differential privacy in parts that know nothing of federation: accounting, noise, mechanisms, ledgers."""
 
+from fedbnn.privacy.account import Account
 from fedbnn.privacy.accountant import (
     Guarantee,
     composed_mu,
@@ -10,8 +11,9 @@ from fedbnn.privacy.accountant import (
     subsampled_epsilon,
     subsampled_noise,
 )
-from fedbnn.privacy.clipping import clipped_sum, poisson_batch
-from fedbnn.privacy.ledger import Budget, Ledger
+from fedbnn.privacy.clipping import clipped_grid_sum, poisson_batch
+from fedbnn.privacy.cost import Budget, Cost, Sampled
+from fedbnn.privacy.ledger import Ledger
 from fedbnn.privacy.noise import gaussian_noise
 from fedbnn.privacy.plan import Plan
 from fedbnn.privacy.release_gate import ReleaseGate
@@ -19,13 +21,16 @@ from fedbnn.privacy.settings import PrivacySettings
 from fedbnn.privacy.simplex import onto_simplex, simplex_sensitivity
 
 __all__ = [
+    "Account",
     "Budget",
+    "Cost",
     "Guarantee",
     "Ledger",
     "Plan",
     "PrivacySettings",
     "ReleaseGate",
-    "clipped_sum",
+    "Sampled",
+    "clipped_grid_sum",
     "composed_mu",
     "gaussian_delta",
     "gaussian_epsilon",

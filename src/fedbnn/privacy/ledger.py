@@ -1,16 +1,14 @@
-"""What has been spent on one data set: the client's own record, which outlives runs, restarts and configurations.
+"""What has been spent on one set of records: the client's own record, which outlives runs, restarts and settings.
 
-Every release is a Gaussian one with mu = Delta / sigma; all of them together are one with
-
-    mu_total = sqrt(sum_i mu_i^2),   and cost epsilon(mu_total, delta)       (see `accountant`)
-
-A release goes through these steps, each on disk before the next one:
+What releases cost together is the sum of their costs (see `cost`); which other sets of records count with these is up
+to the `account`. A release goes through these steps, each on disk before the next one:
 
     charge line -> make() draws the noise -> the bytes under releases/ -> done line -> the bytes leave
 
 Whenever the process dies, what may have left is charged: a charge without release may stand, a release without charge
 cannot. The bytes of a release are made once. Asked again, the ledger gives the stored ones, as fresh noise on the same
-data would be a second release. One folder per data set (`chain` says what is in it), one process at a time.
+data would be a second release. One folder per set of records (`chain` says what is in it), one process at a time.
+Beside it lie hashes of the records themselves, by which sets are seen to overlap.
 """
 
 import hashlib
@@ -19,23 +17,44 @@ import os
 import re
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 from fedbnn.base.errors import UserError
 from fedbnn.base.files import locked, make_folder, secure, telling
-from fedbnn.privacy.accountant import gaussian_epsilon, gaussian_mu
 from fedbnn.privacy.chain import Chain, read_file, refuse, write_durably
-from fedbnn.privacy.spending import VERSION, Budget, Charge, Spending
+from fedbnn.privacy.cost import Budget, Cost
+from fedbnn.privacy.spending import VERSION, Charge, Spending
 
-__all__ = ["Budget", "Charge", "Ledger", "Spending"]
+__all__ = ["Budget", "Charge", "Cost", "Ledger", "Limit", "Spending"]
 
-_RELEASES = "releases"
+RECORDS = "records.bin"
+STORED = "releases"
+_NOTHING = Cost()
 _ENDING = ".bin"
 _RELEASE_ID = re.compile(r"(?!\.)[A-Za-z0-9._-]{1,100}")
 _READ_AGAIN = 5  # times, before what a reader without lock sees is taken for damage and not for a writer at work
+
+
+@dataclass(frozen=True)
+class Limit:
+    """A budget, and what counts against it.
+
+    Attributes:
+        elsewhere: what counts besides the charges of the ledger at hand.
+        run: of these, only the charges of this run count; None: all do.
+        name: what the budget is, in words.
+
+    """
+
+    budget: Budget
+    elsewhere: Cost = _NOTHING
+    run: str | None = None
+    name: str = "the cap"
 
 
 class Ledger(Spending):
@@ -50,8 +69,11 @@ class Ledger(Spending):
 
     @classmethod
     @contextmanager
-    def open(cls, folder: Path, fingerprint: str, owner: str) -> Iterator["Ledger"]:
-        """The ledger of the data with this fingerprint, a new one if the folder has none; locked until the end."""
+    def open(cls, folder: Path, fingerprint: str, owner: str, records: bytes = b"") -> Iterator["Ledger"]:
+        """The ledger of the records with this fingerprint, a new one if the folder has none; locked until the end.
+
+        `owner` is who began it, for the record. `records` are hashes of the records, kept beside a new ledger.
+        """
         if not (fingerprint and owner):
             raise UserError("a ledger needs the fingerprint of its data and the name of its owner")
         make_folder(folder)
@@ -61,11 +83,13 @@ class Ledger(Spending):
             if chain is None:
                 if stored:
                     refuse(folder, f"the ledger is missing, while releases are stored: {', '.join(stored[:3])}")
+                if records:
+                    write_durably(folder / RECORDS, records)
                 chain = Chain.create(folder, {**_stamp("ledger"), **_first(fingerprint, owner)})
             ledger = cls(chain)
-            ledger._check_owner(fingerprint, owner)
+            ledger._check_open(fingerprint)
             _check_stored(ledger, stored)
-            make_folder(folder / _RELEASES)
+            make_folder(folder / STORED)
             try:
                 yield ledger
             finally:
@@ -80,27 +104,40 @@ class Ledger(Spending):
             time.sleep(0.005)
         return _recorded(folder)
 
-    def release(self, release_id: str, inputs: str, mu: float, cap: Budget, make: Callable[[], bytes]) -> bytes:
-        """The bytes of a release: charged against `cap` and made now, or those that were stored at the first time.
+    def release(
+        self,
+        release_id: str,
+        inputs: str,
+        cost: Cost,
+        limits: Sequence[Limit],
+        make: Callable[[], bytes],
+        *,
+        run: str = "",
+        joined: float = 0.0,
+    ) -> bytes:
+        """The bytes of a release: charged if all limits allow it and made now, or those stored at the first time.
 
-        `inputs` is a digest of everything but the data that the bytes depend on. `make` is called at most once here,
-        after the charge is on disk; if it raises, the charge stands, and the same release may be asked for again.
+        The first limit's budget is written down as the cap. `inputs` is a digest of everything but the data that the
+        bytes depend on. `make` is called at most once here, after the charge is on disk; if it raises, the charge
+        stands, and the same release may be asked for again.
         """
-        _check_arguments(release_id, inputs, mu)
+        _check_arguments(release_id, inputs)
         with self._alone():
             charge = self.charges.get(release_id)
             if charge is not None:
-                _check_same(charge, inputs, mu)
+                _check_same(charge, inputs, cost)
                 if charge.sha256 is not None:
                     return self._stored(charge)
             # A charge that stands is checked too, without adding it: the cap may have been lowered since.
-            self._check_budget(release_id, 0.0 if charge else mu, cap)
+            for limit in limits:
+                self._check(limit, release_id, Cost() if charge else cost)
             path = self._path(release_id)
             data = read_file(path)
             if charge is None:
                 if data is not None:
                     refuse(self.folder, f"{release_id} is stored though it was never charged")
-                self._append("charge", release=release_id, inputs=inputs, mu=float(mu), **cap.to_dict())
+                new = Charge(release_id, inputs, cost, limits[0].budget, "", run, joined)
+                self._append("charge", **new.to_row())
             if data is None:
                 data = make()
                 if not isinstance(data, bytes):
@@ -122,26 +159,27 @@ class Ledger(Spending):
             )
         return data
 
-    def _check_budget(self, release_id: str, mu: float, cap: Budget) -> None:
-        total = math.hypot(self.mu, mu)
-        if total <= gaussian_mu(cap.epsilon, cap.delta):
+    def _check(self, limit: Limit, release_id: str, cost: Cost) -> None:
+        before = limit.elsewhere + self.cost(limit.run)
+        if (before + cost).fits(limit.budget):
             return
-        spent, needed = (gaussian_epsilon(min(value, 1e100), cap.delta) for value in (self.mu, total))
+        spent, needed = (one.epsilon(limit.budget.delta) for one in (before, before + cost))
         raise UserError(
             f"release {release_id!r} is refused: epsilon {_up(spent)} is spent on this data, the release would add "
-            f"{_up(needed - spent)}, and the cap is {cap.epsilon:g} (delta {cap.delta:g})"
+            f"{_up(needed - spent)}, and {limit.name} is {limit.budget.epsilon:g} (delta {limit.budget.delta:g})"
         )
 
-    def _append(self, kind: str, **fields: str | float) -> None:
+    def _append(self, kind: str, **fields: Any) -> None:
         self._chain.append({**_stamp(kind), **fields})
         self._take(self._chain.rows[-1])
 
-    def _check_owner(self, fingerprint: str, owner: str) -> None:
-        for what, here, given in (("data", self.fingerprint, fingerprint), ("client", self.owner, owner)):
-            if here != given:
-                raise UserError(
-                    f"{self.folder} is the ledger of other {what} ({here}, not {given}): use another folder"
-                )
+    def _check_open(self, fingerprint: str) -> None:
+        if self.fingerprint != fingerprint:
+            raise UserError(
+                f"{self.folder} is the ledger of other data ({self.fingerprint}, not {fingerprint}): use another folder"
+            )
+        if self.version != VERSION:
+            raise UserError(f"{self.folder} is a ledger of version {self.version}: it is counted, but not added to")
 
     @contextmanager
     def _alone(self) -> Iterator[None]:
@@ -155,7 +193,7 @@ class Ledger(Spending):
             self._busy.release()
 
     def _path(self, release_id: str) -> Path:
-        return self.folder / _RELEASES / f"{release_id}{_ENDING}"
+        return self.folder / STORED / f"{release_id}{_ENDING}"
 
 
 def _recorded(folder: Path) -> Spending:
@@ -177,7 +215,7 @@ def _check_stored(spending: Spending, stored: list[str]) -> None:
 
 
 def _stored_ids(folder: Path) -> list[str]:
-    releases = folder / _RELEASES
+    releases = folder / STORED
     with telling(releases):
         if releases.is_symlink():
             raise UserError(f"{releases} is a symbolic link: releases must be stored in the ledger's own folder")
@@ -194,19 +232,17 @@ def _first(fingerprint: str, owner: str) -> dict[str, str | int]:
     return {"version": VERSION, "fingerprint": fingerprint, "owner": owner}
 
 
-def _check_arguments(release_id: str, inputs: str, mu: float) -> None:
+def _check_arguments(release_id: str, inputs: str) -> None:
     if not _RELEASE_ID.fullmatch(release_id):
         raise UserError(
             f"release id {release_id[:120]!r}: must be 1 to 100 letters, digits, '.', '_' or '-', not '.' at the start"
         )
     if not inputs:
         raise UserError(f"release {release_id!r} comes without a digest of its inputs")
-    if not 0 <= mu < math.inf:
-        raise UserError(f"mu of release {release_id!r} is {mu}: must be a finite number, at least 0")
 
 
-def _check_same(charge: Charge, inputs: str, mu: float) -> None:
-    for what, before, now in (("inputs", charge.inputs, inputs), ("mu", charge.mu, mu)):
+def _check_same(charge: Charge, inputs: str, cost: Cost) -> None:
+    for what, before, now in (("inputs", charge.inputs, inputs), ("cost", charge.cost, cost)):
         if before != now:
             raise UserError(
                 f"release {charge.release!r} was charged with other {what} ({before}, not {now}): "
@@ -216,4 +252,4 @@ def _check_same(charge: Charge, inputs: str, mu: float) -> None:
 
 def _up(epsilon: float) -> str:
     """Three decimals, rounded up."""
-    return f"{math.ceil(epsilon * 1000 - 1e-6) / 1000:.3f}" if epsilon < 1e6 else "more than a million"
+    return f"{math.ceil(epsilon * 1000 - 1e-6) / 1000:.3f}" if epsilon < 1e6 else "more than a million"  # nan too

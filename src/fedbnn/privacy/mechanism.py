@@ -49,6 +49,8 @@ class Mechanism(ABC):
     summary: ClassVar[str]
     sent: ClassVar[str]
     """What leaves a client, as a sentence of the report."""
+    adds_up: ClassVar[bool] = False
+    """Whether the server needs only the sum of what clients send, so that it can be kept from seeing more."""
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)

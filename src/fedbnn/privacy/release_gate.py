@@ -1,27 +1,27 @@
-"""The one way out of a client under privacy: every release is charged to its ledger before its noise is drawn.
+"""The way out of a client for sums and outputs: every release is charged to its ledger before its noise is drawn.
 
 What is released depends on the client's own settings and records, and on nothing a server says about norms, noise or
-sensitivity. A release is named after a hash of everything public that it depends on, so the same question gets the
-bytes of its first answer, for nothing, and any other question is another release and is charged.
+sensitivity. A release is named after a hash of everything that it depends on, so the same question gets the bytes of
+its first answer, for nothing, and any other question is another release and is charged.
 """
 
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
-from pathlib import Path
 
 import torch
 from torch import Tensor
 
 from fedbnn.base.errors import UserError
+from fedbnn.data.identity import numbering
 from fedbnn.features.public import Public, digest_of, public
 from fedbnn.privacy import head as heads
+from fedbnn.privacy.account import Account
 from fedbnn.privacy.accountant import Guarantee
-from fedbnn.privacy.ledger import Ledger
+from fedbnn.privacy.cost import Cost
 from fedbnn.privacy.plan import Plan
 from fedbnn.privacy.settings import PrivacySettings
-from fedbnn.privacy.spending import Budget
-from fedbnn.privacy.sums import charged, check_discrete, grid_sum, with_noise
+from fedbnn.privacy.sums import gap_of, grid_sum, with_noise
 
 _ROWS = 1024  # records whose contributions are held at once
 
@@ -33,11 +33,8 @@ class ReleaseGate:
     x, y: the client's records, on the CPU as the alignment set; what leaves of them goes through `release`.
     rounds: exchanges that are planned.
     multiplicity: the largest number of clients that hold one and the same record.
-    folder: of the client's ledgers, one for each set of records.
-    owner: the client's name, written into the ledger.
-    known_as: fingerprint of the records as they were before scaling; without it that of `x` and `y`.
-    cap: on everything that is ever released from the records, where it is another than the budget of the settings,
-        by which the noise is planned.
+    account: where releases are charged; its budget is the one of the settings, by which the noise is planned.
+    clients: how many there are in all, among which secure aggregation divides the noise.
 
     """
 
@@ -48,28 +45,21 @@ class ReleaseGate:
     settings: PrivacySettings
     rounds: int
     multiplicity: int
-    folder: Path
-    owner: str
-    known_as: str = ""
-    cap: Budget | None = None
+    account: Account
+    clients: int = 1
 
     @cached_property
     def plan(self) -> Plan:
-        return self.settings.plan(self.rounds, self.multiplicity)
-
-    @cached_property
-    def fingerprint(self) -> str:
-        return self.known_as or digest_of(self.x, self.y)
-
-    @property
-    def ledger(self) -> Path:
-        """The folder of the ledger of these records."""
-        return self.folder / self.fingerprint[:16]
+        return self.settings.plan(self.rounds, self.multiplicity, self.clients)
 
     def guarantee(self) -> Guarantee:
-        """What everything that was ever released from these records costs, as the ledger has it."""
-        spent = Ledger.read(self.ledger).spent(self.settings.delta) if self.ledger.exists() else 0.0
-        return Guarantee(spent, self.settings.delta, "record", self.settings.mechanism)
+        """What everything that was ever released and counts with these records cost, as the ledgers have it."""
+        return self.account.guarantee(self.settings.mechanism)
+
+    @cached_property
+    def numbering(self) -> str:
+        """Which number each class has here."""
+        return numbering(self.account.identity, self.y.numpy())
 
     @cached_property
     def public(self) -> Public:
@@ -83,11 +73,16 @@ class ReleaseGate:
     def _features(self) -> Tensor:
         return self.public.features(self.x)
 
-    def sums(self, head: Tensor) -> Tensor:
-        """The noisy sum over records at this head, as whole numbers in units of the grid."""
+    def sums(self, head: Tensor, *occasion: str) -> Tensor:
+        """The noisy sum over records at this head, as whole numbers in units of the grid.
+
+        On another occasion it is another release.
+        """
         shape, head = self.shape, head.cpu()
         if tuple(head.shape) != (shape.features, shape.classes):
             raise UserError(f"a head of shape {tuple(head.shape)} was sent: it must be {shape.features, shape.classes}")
+        if not bool((head.abs() <= heads.LARGEST).all()):
+            raise UserError(f"a head was sent with numbers that are not finite or above {heads.LARGEST:g}")
 
         def total() -> Tensor:
             summed = torch.zeros(shape.numbers, dtype=torch.int64)
@@ -95,24 +90,19 @@ class ReleaseGate:
                 summed += grid_sum(heads.contributions(phi, y, head, shape))
             return summed
 
-        return self.release(digest_of("sums", self.public.digest, head), shape.numbers, shape.sensitivity, total)
+        question = digest_of("sums", self.public.digest, head, *occasion)
+        return self.release(question, shape.numbers, shape.sensitivity, total)
 
     def release(self, question: str, numbers: int, sensitivity: float, total: Callable[[], Tensor]) -> Tensor:
         """The answer to a question, with noise; asked for the first time, it is worked out and charged."""
         noise, plan = self.settings.noise, self.plan
         sd = plan.noise_multiplier * sensitivity
-        if noise == "discrete":
-            together = numbers * plan.releases * plan.multiplicity
-            problem = check_discrete(sd, together, self.settings.epsilon, self.settings.delta)
-            if problem:
-                raise UserError(f"privacy.noise = 'discrete': {problem}; use continuous noise")
-        inputs = digest_of(question, sd, noise)
-        with Ledger.open(self.ledger, self.fingerprint, self.owner) as ledger:
-            data = ledger.release(
-                f"release-{inputs[:32]}",
-                inputs,
-                charged(plan.mu, noise),
-                self.cap or self.settings.budget,
-                lambda: with_noise(total(), sd, noise).numpy().tobytes(),
-            )
+        cost = Cost(plan.mu, gap=plan.multiplicity * gap_of(sd, numbers, noise))
+        inputs = digest_of(question, self.numbering, sd, noise)
+        joined = 0.0
+        if self.settings.secure:
+            joined = self.settings.shares(self.rounds, self.multiplicity, self.clients).mu_joined
+        data = self.account.release(
+            inputs, cost, lambda: with_noise(total(), sd, noise).numpy().tobytes(), joined=joined
+        )
         return torch.frombuffer(bytearray(data), dtype=torch.int64)

@@ -1,15 +1,18 @@
 """What a client lets out, and at which price: its own settings, whatever a server asks for."""
 
-from pydantic import Field, field_validator
+from typing import Literal, Self
+
+from pydantic import Field, field_validator, model_validator
 
 from fedbnn.base.errors import UserError
 from fedbnn.base.settings import settings
 from fedbnn.base.wording import did_you_mean
 from fedbnn.features.maps import AUTO, KINDS
+from fedbnn.privacy.cost import Budget
 from fedbnn.privacy.mechanism import MECHANISMS
 from fedbnn.privacy.plan import Plan
-from fedbnn.privacy.spending import Budget
-from fedbnn.privacy.sums import MILLIONTH, Noise
+from fedbnn.privacy.secure.noise_shares import Crowd, NoiseShares
+from fedbnn.privacy.sums import MARGIN, Noise
 
 
 @settings
@@ -30,8 +33,8 @@ class PrivacySettings:
         "(mostly one, or one each round)",
     )
     noise: Noise = Field(
-        default="continuous",
-        description="continuous (Gaussian, rounded to a grid) or discrete (discrete Gaussian, drawn exactly)",
+        default="discrete",
+        description="discrete (discrete Gaussian, drawn exactly) or continuous (Gaussian, rounded to a grid)",
     )
     features: str = Field(
         default=AUTO,
@@ -43,6 +46,30 @@ class PrivacySettings:
         default="",
         description="folder of the ledgers of what was spent, to be kept as long as the records are; "
         "empty: in the run folder, for clients that exist in this run only",
+    )
+    aggregation: Literal["plain", "secure"] = Field(
+        default="plain",
+        description="who sees what a client sends: plain (the server) or secure (nobody; the server sees the sum of "
+        "all clients, each of which adds only a share of the noise); secure is for dp_moments",
+    )
+    local_epsilon: float = Field(
+        default=8.0,
+        gt=0,
+        description="with secure aggregation: the most that all releases may cost if it is broken; this is what the "
+        "ledger is charged, and epsilon holds as long as the aggregation does",
+    )
+    corrupt: float = Field(
+        default=0.33,
+        ge=0,
+        lt=1,
+        description="with secure aggregation: share of the clients that may work together with the server",
+    )
+    survivors: float = Field(
+        default=0.0,
+        ge=0,
+        le=1,
+        description="with secure aggregation: share of the clients that must stay to the end of a round; 0: as few as "
+        "is safe; more need less noise each",
     )
     force: bool = Field(default=False, description="run a mechanism also where its noise drowns the signal")
 
@@ -62,24 +89,71 @@ class PrivacySettings:
             raise ValueError(f"unknown{hint} (there are {', '.join(known)}, or your own as 'package.module:Class')")
         return name
 
+    @model_validator(mode="after")
+    def _sums_only(self) -> Self:
+        if self.secure and not MECHANISMS[self.mechanism].adds_up:
+            able = ", ".join(name for name, mechanism in MECHANISMS.items() if mechanism.adds_up)
+            raise ValueError(
+                f"aggregation = 'secure': the server needs more than a sum of mechanism '{self.mechanism}' "
+                f"(it is for {able})"
+            )
+        return self
+
+    @property
+    def secure(self) -> bool:
+        return self.aggregation == "secure"
+
     @property
     def on(self) -> bool:
         return self.mechanism != "none"
 
     @property
     def budget(self) -> Budget:
+        """What is promised whatever the server does, and charged."""
+        return Budget(self.local_epsilon if self.secure else self.epsilon, self.delta)
+
+    @property
+    def joined_budget(self) -> Budget:
+        """What is promised as long as secure aggregation holds."""
         return Budget(self.epsilon, self.delta)
+
+    def crowd(self, clients: int) -> Crowd:
+        """Among whom a client's numbers are hidden by secure aggregation."""
+        return Crowd.of(clients, self.corrupt, self.survivors)
+
+    def shares(self, rounds: int, multiplicity: int, clients: int) -> NoiseShares:
+        """What each client adds under secure aggregation."""
+        return NoiseShares.of(
+            self.delta,
+            self.crowd(clients),
+            epsilon=self.epsilon,
+            local_epsilon=self.local_epsilon,
+            releases=self.planned(rounds),
+            multiplicity=multiplicity,
+        )
+
+    def cap(self, rounds: int, multiplicity: int, clients: int) -> Budget:
+        """The most that the ledger may come to: the budget, or less where what is joined would cost too much."""
+        if not self.secure:
+            return self.budget
+        return Budget(min(self.local_epsilon, self.shares(rounds, multiplicity, clients).cap), self.delta)
 
     def planned(self, rounds: int) -> int:
         """How many releases the budget is for."""
         return self.releases or MECHANISMS[self.mechanism].releases(rounds)
 
-    def plan(self, rounds: int, multiplicity: int) -> Plan:
-        """The budget, divided among the releases; a record that several clients hold is charged for each."""
-        plan = Plan.of(self.delta, epsilon=self.epsilon, releases=self.planned(rounds), multiplicity=multiplicity)
+    def plan(self, rounds: int, multiplicity: int, clients: int = 1) -> Plan:
+        """The budget, divided among the releases; a record that several clients hold is charged for each.
+
+        How many clients there are matters for secure aggregation only.
+        """
+        if self.secure:
+            plan = self.shares(rounds, multiplicity, clients).plan
+        else:
+            plan = Plan.of(self.delta, epsilon=self.epsilon, releases=self.planned(rounds), multiplicity=multiplicity)
         if self.noise == "continuous":
             return plan
-        return Plan(plan.noise_multiplier * (1 + 2 * MILLIONTH), plan.releases, plan.delta, plan.multiplicity)
+        return Plan(plan.noise_multiplier * (1 + MARGIN), plan.releases, plan.delta, plan.multiplicity)
 
     def check_records(self, name: str, records: int) -> None:
         """Refuse a delta with which one of the records could simply be published."""

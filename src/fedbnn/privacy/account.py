@@ -1,0 +1,98 @@
+"""All ledgers of one owner of records, and the one cap over them.
+
+Each set of records has a ledger of its own, in a folder named by its fingerprint. A record may be in several sets:
+those of last year and those of this year, a part and the whole. So what counts against the cap is what was ever charged
+to any ledger below the owner's folder, under whatever name and in whichever run. Only if the owner declares that its
+sets are of different people (`disjoint`) is a set counted by itself, and then together with all others that are seen to
+have a record in common with it (`data.identity`), or of which that cannot be seen.
+
+A run has a budget of its own besides, the one in its terms: what the run releases has to be within that as well.
+"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+from fedbnn.base.files import locked, make_folder
+from fedbnn.data.identity import Identity, contents, fingerprint_of_set, overlap
+from fedbnn.privacy.accountant import Guarantee
+from fedbnn.privacy.chain import HEAD, LINES, read_file
+from fedbnn.privacy.cost import Budget, Cost, total
+from fedbnn.privacy.ledger import RECORDS, STORED, Ledger, Limit
+from fedbnn.privacy.spending import Spending
+
+
+@dataclass(frozen=True, eq=False)
+class Account:
+    """Attributes:
+
+    folder: of all ledgers of this owner.
+    identity: of the records at hand.
+    owner: a name, for the record.
+    budget: of the run, and of everything if there is no cap.
+    cap: the most that everything ever released from these records may cost; None: the budget.
+    run: what tells this run's charges from those of others.
+    disjoint: the owner declares that its sets of records are of different people.
+
+    """
+
+    folder: Path
+    identity: Identity
+    owner: str
+    budget: Budget
+    cap: Budget | None = None
+    run: str = ""
+    disjoint: bool = False
+
+    @cached_property
+    def fingerprint(self) -> str:
+        return fingerprint_of_set(self.identity)
+
+    @property
+    def ledger(self) -> Path:
+        """The folder of the ledger of the records at hand."""
+        return self.folder / self.fingerprint[:16]
+
+    def release(self, inputs: str, cost: Cost, make: Callable[[], bytes], *, joined: float = 0.0) -> bytes:
+        """The bytes of a release, named after a digest of everything public it depends on; see `Ledger.release`."""
+        make_folder(self.folder)
+        with locked(self.folder), Ledger.open(self.ledger, self.fingerprint, self.owner, self._contents) as ledger:
+            others = list(self._others())
+            limits = [Limit(self.cap or self.budget, total(one.cost() for one in others))]
+            if self.cap is not None:
+                of_run = total(one.cost(self.run) for one in others)
+                limits.append(Limit(self.budget, of_run, self.run, "the budget of these terms"))
+            name = f"release-{inputs[:32]}"
+            return ledger.release(name, inputs, cost, limits, make, run=self.run, joined=joined)
+
+    def spent(self) -> Cost:
+        """What everything that counts with these records cost so far."""
+        own = [Ledger.read(self.ledger)] if self.ledger in ledgers_in(self.folder) else []
+        return total(spending.cost() for spending in (*own, *self._others()))
+
+    def guarantee(self, mechanism: str) -> Guarantee:
+        """The same at the budget's delta."""
+        return Guarantee(self.spent().epsilon(self.budget.delta), self.budget.delta, "record", mechanism)
+
+    @cached_property
+    def _contents(self) -> bytes:
+        return contents(self.identity)
+
+    def _others(self) -> Iterator[Spending]:
+        """What is on record for the other sets of records that count with these."""
+        for place in ledgers_in(self.folder):
+            if place == self.ledger:
+                continue
+            if self.disjoint:
+                kept = read_file(place / RECORDS)
+                if kept and not overlap(kept, self._contents):
+                    continue
+            yield Ledger.read(place)
+
+
+def ledgers_in(folder: Path) -> list[Path]:
+    """Every folder that holds a ledger or what is left of one, this one included."""
+    folders = {path.parent for name in (LINES, HEAD) for path in folder.rglob(name)}
+    folders |= {path.parent.parent for path in folder.rglob(f"{STORED}/*.bin")}
+    return sorted(folders)
