@@ -1,7 +1,7 @@
 """What a mechanism is to a method that exchanges outputs: what is sent, expected and joined."""
 
 from abc import abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
@@ -11,6 +11,7 @@ from torch import Tensor
 from fedbnn.federation.message import Message, UploadSpec
 from fedbnn.federation.method import Client, Roster, State
 from fedbnn.methods.consensus import Rule
+from fedbnn.privacy import PrivacySettings
 from fedbnn.privacy.mechanism import Mechanism
 
 Join = Callable[[Tensor], Tensor]
@@ -27,6 +28,20 @@ class ConsensusState(State):
         """What every client receives at the start of the next round."""
         return Message({} if self.phi_bar is None else {"phi_bar": self.phi_bar})
 
+    def message_to(self, client: int) -> Message:
+        """What this client receives next."""
+        return self.message()
+
+    @property
+    def still_asked(self) -> Sequence[int]:
+        """Clients that are to be asked once more before the round is over."""
+        return ()
+
+    @property
+    def least_replies(self) -> int:
+        """With fewer replies an exchange has to be held again."""
+        return 0
+
 
 class ExchangeMechanism(Mechanism):
     """Protects the exchange of outputs on the alignment set."""
@@ -38,9 +53,31 @@ class ExchangeMechanism(Mechanism):
     def upload(self, client: Client, message: Message, round_number: int, outputs: Callable[[], Tensor]) -> Message:
         """What leaves the client; `outputs` gives what would speak for it on the alignment set without protection."""
 
+    def exchange_of(self, message: Message, privacy: PrivacySettings) -> int:
+        """Which exchange of its round a message asks for, counted from 0; a client learns in that one only."""
+        return 0
+
+    def reply(
+        self,
+        memory: Tensor | None,
+        client: Client,
+        message: Message,
+        round_number: int,
+        outputs: Callable[[], Tensor],
+    ) -> tuple[Message, Tensor | None]:
+        """What leaves the client, and what it remembers until it is asked again in the same round.
+
+        `memory` is what it remembered the last time.
+        """
+        return self.upload(client, message, round_number, outputs), None
+
     @abstractmethod
     def expected_upload(self, roster: Roster) -> UploadSpec:
         """Names and shapes of that."""
+
+    def expected_reply(self, roster: Roster, message: Message) -> UploadSpec:
+        """The same, of the answer to this message, in a round of several exchanges."""
+        return self.expected_upload(roster)
 
     @abstractmethod
     def server_init(self, roster: Roster) -> ConsensusState:
