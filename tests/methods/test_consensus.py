@@ -159,3 +159,16 @@ def test_projected_is_the_mean_put_on_the_simplex(clients: int, noise: float, se
 def test_projected_keeps_a_mean_that_is_on_the_simplex_already() -> None:
     phi = outputs(3, 20, 4, 2, "projected")
     torch.testing.assert_close(join(phi, "projected", 3.0).double(), phi.mean(0), rtol=0, atol=1e-7)
+
+
+@given(
+    st.sampled_from(RULES),
+    st.sampled_from([1.0, 2.0, 3.5]),
+    st.lists(st.floats(-1e9, 1e9, width=32), min_size=15, max_size=15),
+)
+def test_one_client_that_lies_leaves_numbers(rule: Rule, power: float, lies: list[float]) -> None:
+    """The power of a negative number is none, and a sum of nothing divides nothing."""
+    honest = outputs(2, 5, 3, 0, rule).float()
+    lie = torch.tensor(lies).view(1, 5, 3)
+    for phi in (torch.cat([honest, lie]), torch.cat([honest, -honest.sum(0, keepdim=True)]), lie, torch.zeros(1, 5, 3)):
+        assert bool(join(phi, rule, power).isfinite().all())

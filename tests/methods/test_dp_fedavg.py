@@ -23,12 +23,13 @@ from fedbnn.data import DataSettings, PartitionSettings, federate, load_dataset
 from fedbnn.federation.engines import Site
 from fedbnn.federation.loop import Federation, roster_of
 from fedbnn.federation.message import Message
-from fedbnn.federation.method import Client, Roster
+from fedbnn.federation.method import Client, Promise, Roster
 from fedbnn.methods import DPFedAvg
 from fedbnn.methods import dp_fedavg as module
 from fedbnn.methods.averaging import Global
 from fedbnn.methods.dp_fedavg import clip_update
-from fedbnn.privacy import poisson_batch
+from fedbnn.privacy import Budget, Ledger, PrivacySettings, poisson_batch
+from fedbnn.privacy.overview import overview
 from fedbnn.runs.config import load_config
 from fedbnn.runs.folder import read_json
 from tests.federation_sample import first_message, small_sites, with_client
@@ -36,6 +37,7 @@ from tests.federation_sample import first_message, small_sites, with_client
 RNG = Stream((0, "test"))
 SITES = small_sites(4, models=("mlp",))
 SIZE = 9610
+RECORDS = 12  # of each of these clients; and what they are told to stand for, unless a test says otherwise
 Level = Literal["record", "user"]
 LEVELS: tuple[Level, ...] = ("record", "user")
 
@@ -81,26 +83,25 @@ def assert_normal(noise: Tensor, sd: float) -> None:
 @pytest.mark.parametrize("rate", [1.0, 0.4])
 @pytest.mark.parametrize("clip", [1e-3, 2.0])
 def test_noise_of_one_step_has_the_stated_standard_deviation(rate: float, clip: float) -> None:
-    """What is uploaded, less the step without noise, is N(0, (private_rate z C / (q n))^2)."""
-    method = DPFedAvg(noise="seed", steps=1, sampling_rate=rate, clip=clip, private_rate=0.5)
+    """What is uploaded, less the step without noise, is N(0, (private_rate z C / (q M))^2)."""
+    method = DPFedAvg(noise="seed", steps=1, sampling_rate=rate, clip=clip, private_rate=0.5, records=20)
     client, start = SITES[0].client, SITES[0].client.initial_weights()
     sent = upload(method, client, start)
     batch = poisson_batch(12, rate, RNG.child("sample").torch())
     assert 0 < len(batch) <= 12
-    step = 0.5 / (rate * 12) * clipped_gradients(client, start, batch, clip)
-    sd = 0.5 * method.noise_multiplier(client.rounds) * clip / (rate * 12)
+    step = 0.5 / (rate * 20) * clipped_gradients(client, start, batch, clip)
+    sd = 0.5 * method.noise_multiplier(client.rounds) * clip / (rate * 20)
     noise = sent - start + step
     assert_normal(noise, sd)
-    # With the signal left in, or a denominator of the batch that was drawn, the check would fail.
+    # With the signal left in, or a denominator of the records that there are, the check would fail.
     if clip > 1 and rate < 1:
-        assert len(batch) != rate * 12
         with pytest.raises(AssertionError):
-            assert_normal(noise * (rate * 12) / (len(batch) + 2), sd)
+            assert_normal(noise * 20 / 12, sd)
 
 
 def test_noise_of_many_steps_adds_up() -> None:
     """With so much noise that the gradients are nothing beside it."""
-    method = DPFedAvg(noise="seed", steps=9, sampling_rate=1.0, epsilon=0.01)
+    method = DPFedAvg(noise="seed", steps=9, sampling_rate=1.0, epsilon=0.01, records=RECORDS)
     client, start = SITES[0].client, SITES[0].client.initial_weights()
     z = method.noise_multiplier(client.rounds)
     assert z * math.sqrt(SIZE) / 12 > 1000  # the length of the noise against the longest sum of clipped gradients
@@ -120,11 +121,11 @@ def test_noise_differs_between_steps_clients_and_rounds() -> None:
 
 
 def test_an_empty_batch_is_noise_alone() -> None:
-    method = DPFedAvg(noise="seed", steps=1, sampling_rate=0.01)
+    method = DPFedAvg(noise="seed", steps=1, sampling_rate=0.01, records=RECORDS)
     client, start = SITES[0].client, SITES[0].client.initial_weights()
     assert len(poisson_batch(12, 0.01, RNG.child("sample").torch())) == 0
     update = method.client_update(method.client_init(client), client, Message({"weights": start}), 1, RNG)
-    assert update.info == {"clipped": 0.0}
+    assert update.info == {}
     sd = 0.25 * method.noise_multiplier(client.rounds) / (0.01 * 12)
     assert_normal(update.message.arrays["weights"] - start, sd)
 
@@ -140,9 +141,9 @@ def test_the_server_counts_every_client_alike_and_is_not_told_how_many_records_i
 
 
 def test_the_step_taken_is_clipped_by_record() -> None:
-    """Of two updates with the same noise that differ in one record, the distance is at most rate * C / (q n)."""
+    """Of two updates with the same noise that differ in one record, the distance is at most rate * C / (q M)."""
     client, start = SITES[0].client, SITES[0].client.initial_weights()
-    method = DPFedAvg(noise="seed", steps=1, sampling_rate=1.0, clip=0.01, private_rate=100.0)
+    method = DPFedAvg(noise="seed", steps=1, sampling_rate=1.0, clip=0.01, private_rate=100.0, records=RECORDS)
     spoiled = client.train.take(torch.arange(12))
     spoiled.x[3] *= 1e4
     one, other = (
@@ -171,20 +172,76 @@ def gaussian_epsilon(noise: float, releases: int, delta: float) -> float:
     return float(brentq(excess, 0, 100, xtol=1e-10))
 
 
-@pytest.mark.parametrize("turns", [1, 3, 7])
-def test_every_step_of_every_turn_is_counted(turns: int) -> None:
-    method = DPFedAvg(steps=3, sampling_rate=0.3, epsilon=2.0)
-    client = planned(6)[0].client
+def with_ledger(client: Client, folder: Path, **changes: Any) -> Client:
+    return dataclasses.replace(client, ledgers=folder, **changes)
+
+
+def taken(method: DPFedAvg, client: Client, turns: int) -> float:
+    """Epsilon on record after that many turns, each from other weights."""
+    for number in range(turns):
+        upload(method, client, client.initial_weights() + number, round_number=number)
     spent = method.privacy_spent(client, turns)
-    expected = independent_epsilon(method.noise_multiplier(6), 0.3, 3 * turns, 1e-5)
-    assert spent.epsilon == pytest.approx(expected, rel=3e-3)
+    assert spent is not None
     assert (spent.delta, spent.unit, spent.mechanism) == (1e-5, "record", "DP-SGD")
+    return spent.epsilon
+
+
+@pytest.mark.parametrize("turns", [0, 1, 3, 7])
+def test_every_step_of_every_turn_is_on_record(tmp_path: Path, turns: int) -> None:
+    method = DPFedAvg(steps=3, sampling_rate=0.3, epsilon=2.0)
+    client = with_ledger(planned(6)[0].client, tmp_path)
+    expected = independent_epsilon(method.noise_multiplier(6), 0.3, 3 * turns, 1e-5) if turns else 0.0
+    assert taken(method, client, turns) == pytest.approx(expected, rel=3e-3)
+
+
+def test_the_same_turn_again_costs_nothing_and_sends_the_same(tmp_path: Path) -> None:
+    method, start = DPFedAvg(steps=1), SITES[0].client.initial_weights()
+    client = with_ledger(SITES[0].client, tmp_path)
+    first = upload(method, client, start)
+    spent = method.privacy_spent(client, 1)
+    assert torch.equal(upload(method, client, start), first)
+    assert method.privacy_spent(client, 1) == spent
+    for other in (upload(method, client, start, round_number=2), upload(method, client, start + 1)):
+        assert not torch.equal(other, first)
+    assert len(Ledger.read(client.account(method.budget).ledger).entries) == 3
+
+
+def test_noise_that_a_seed_decides_promises_nothing(tmp_path: Path, tiny: tuple[str, ...]) -> None:
+    for level in LEVELS:
+        method = DPFedAvg(noise="seed", level=level)
+        assert method.protects(PrivacySettings()) is None
+        assert method.privacy_spent(SITES[0].client, 3) is None
+        with pytest.raises(UserError, match="noise = 'seed' is for experiments on one machine"):
+            method.check_deployed()
+        DPFedAvg(level=level).check_deployed()
+    result = result_of(tmp_path / "run", *tiny, "method=dp_fedavg", "methods.dp_fedavg.noise=seed")
+    assert result["epsilon_spent"] is None
+    assert not (tmp_path / "run" / "ledgers").exists()
+
+
+def test_what_is_promised_is_the_methods_own_budget() -> None:
+    promise = DPFedAvg(epsilon=2.0, delta=1e-6).protects(PrivacySettings())
+    assert promise == Promise(Budget(2.0, 1e-6), "record")
+    promise = DPFedAvg(epsilon=2.0, delta=1e-3, level="user").protects(PrivacySettings())
+    assert promise == Promise(Budget(2.0, 1e-3), "client")
+
+
+def test_the_number_of_records_does_not_show_in_the_size_of_the_noise() -> None:
+    """A copy of one record more: with the true number in the denominator, the noise itself would give it away."""
+    method = DPFedAvg(noise="seed", steps=1, sampling_rate=1.0, epsilon=0.001)
+    client, start = SITES[0].client, SITES[0].client.initial_weights()
+    more = dataclasses.replace(client, train=client.train.take(torch.tensor([*range(12), 11])))
+    sent = [upload(method, one, start) - start for one in (client, more)]
+    # The same noise: what differs is one record's clipped gradient, and nothing else.
+    assert (sent[0] - sent[1]).norm() <= 0.25 / 40 * (1 + 1e-3)
+    assert sent[0].norm() > 1000 * (sent[0] - sent[1]).norm()
 
 
 @pytest.mark.parametrize("turns", [1, 3, 7])
 def test_every_turn_of_a_client_is_counted_at_user_level(turns: int) -> None:
     method = DPFedAvg(level="user", epsilon=2.0, delta=1e-3)
     spent = method.privacy_spent(planned(6)[0].client, turns)
+    assert spent is not None
     assert spent.epsilon == pytest.approx(gaussian_epsilon(method.noise_multiplier(6), turns, 1e-3), rel=1e-6)
     assert (spent.delta, spent.unit, spent.mechanism) == (1e-3, "client", "DP-FedAvg")
 
@@ -192,17 +249,27 @@ def test_every_turn_of_a_client_is_counted_at_user_level(turns: int) -> None:
 @pytest.mark.parametrize("rounds", [1, 6])
 @pytest.mark.parametrize(
     "method",
-    [DPFedAvg(steps=3, sampling_rate=0.3), DPFedAvg(steps=2, sampling_rate=1.0), DPFedAvg(level="user", epsilon=1.0)],
-    ids=["sampled", "all", "user"],
+    [DPFedAvg(steps=3, sampling_rate=0.3), DPFedAvg(steps=2, sampling_rate=1.0)],
+    ids=["sampled", "all"],
 )
-def test_the_planned_rounds_use_up_the_budget_and_fewer_do_not(method: DPFedAvg, rounds: int) -> None:
-    client = planned(rounds)[0].client
-    whole = method.privacy_spent(client, rounds + 1).epsilon  # the warm-up counts
-    assert 0.98 * method.epsilon < whole <= method.epsilon
-    spent = [method.privacy_spent(client, turns).epsilon for turns in range(rounds + 2)]
+def test_the_planned_rounds_use_up_the_budget_and_no_turn_is_beyond(
+    tmp_path: Path, method: DPFedAvg, rounds: int
+) -> None:
+    client = with_ledger(planned(rounds)[0].client, tmp_path)
+    spent = [taken(method, client, turns) for turns in range(rounds + 2)]  # the warm-up counts
+    assert 0.98 * method.epsilon < spent[-1] <= method.epsilon
     assert spent[0] == 0
     assert spent == sorted(set(spent))
-    assert spent[(rounds + 1) // 2] < 0.8 * whole
+    assert spent[(rounds + 1) // 2] < 0.8 * spent[-1]
+    with pytest.raises(UserError, match="is refused: epsilon"):
+        upload(method, client, client.initial_weights() - 1)
+
+
+def test_a_user_level_run_uses_up_the_budget_too() -> None:
+    method, client = DPFedAvg(level="user", epsilon=1.0, delta=1e-3), planned(6)[0].client
+    spent = [method.privacy_spent(client, turns).epsilon for turns in range(8)]
+    assert 0.98 < spent[-1] <= 1
+    assert spent == sorted(set(spent))
 
 
 def test_as_many_steps_are_taken_as_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -221,22 +288,20 @@ def test_as_many_steps_are_taken_as_are_counted(monkeypatch: pytest.MonkeyPatch)
     assert set(drawn) == {0.5}
 
 
-def test_a_record_that_several_clients_hold_costs_more() -> None:
+def test_a_record_that_several_clients_hold_gets_more_noise(tmp_path: Path) -> None:
     data_settings, partition = DataSettings(alignment=10), PartitionSettings(clients=2, records_per_class=2)
     data = federate(load_dataset(data_settings), data_settings, partition, 0)
     assert data.multiplicity == 1
     shared = dataclasses.replace(data, client_indices=(data.client_indices[0],) * 2)
     assert shared.multiplicity == 2
-    client = planned(5)[0].client
     method = DPFedAvg(steps=2, sampling_rate=0.4)
-    once = method.privacy_spent(client, 3).epsilon
-    twice = method.privacy_spent(dataclasses.replace(client, multiplicity=shared.multiplicity), 3).epsilon
-    assert twice > 1.2 * once
-    assert twice == method.privacy_spent(client, 6).epsilon
+    alone = method.noise_multiplier(5)
+    assert method.noise_multiplier(5, shared.multiplicity) > 1.2 * alone
+    client = with_ledger(planned(5)[0].client, tmp_path, multiplicity=2)
+    assert method.noise_multiplier(5, 2) == pytest.approx(method.noise_multiplier(11), rel=1e-3)
+    assert 0.98 * 3 < taken(method, client, 6) <= 3
     whole_clients = DPFedAvg(level="user")  # a client is hidden with all of its records, whoever else has them
-    assert whole_clients.privacy_spent(dataclasses.replace(client, multiplicity=2), 3) == whole_clients.privacy_spent(
-        client, 3
-    )
+    assert whole_clients.privacy_spent(client, 3) == whole_clients.privacy_spent(planned(5)[0].client, 3)
 
 
 def test_a_smaller_budget_or_more_rounds_mean_more_noise() -> None:
@@ -353,10 +418,26 @@ def test_a_client_sends_its_update_clipped() -> None:
     assert length > 1e-3
 
 
+def test_the_servers_noise_is_charged_to_its_own_ledger_and_refused_beyond_the_budget(tmp_path: Path) -> None:
+    sites = planned(2, small_sites(4, models=("mlp",), ledgers=tmp_path))
+    method, roster = DPFedAvg(level="user", epsilon=1.0, delta=1e-3), roster_of(sites)
+    state = method.server_init(roster)
+    for number in range(3):
+        state = method.server_update(state, {}, roster, Stream((0, "server", number)))
+        on_record = overview(tmp_path / "server", 1e-3).epsilon
+        assert on_record == pytest.approx(method.privacy_spent(sites[0].client, number + 1).epsilon, rel=1e-6)  # type: ignore[union-attr]
+    with pytest.raises(UserError, match=r"is refused: epsilon 1\.000 is spent"):
+        method.server_update(state, {}, roster, Stream((0, "server", 3)))
+    with pytest.raises(UserError, match="needs a place for its ledger"):
+        method.server_update(state, {}, roster_of(SITES), RNG)
+
+
 # Where randomness comes from
 
 
-def test_noise_and_samples_of_the_system_do_not_follow_the_runs_seed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_noise_and_samples_of_the_system_do_not_follow_the_runs_seed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     batches: list[tuple[int, ...]] = []
 
     def spy(*arguments: Any) -> Tensor:
@@ -369,7 +450,7 @@ def test_noise_and_samples_of_the_system_do_not_follow_the_runs_seed(monkeypatch
     for noise, repeats in (("seed", True), ("system", False)):
         method = DPFedAvg(noise=noise, steps=8, sampling_rate=0.5)  # type: ignore[arg-type]
         batches.clear()
-        one, other = upload(method, client, start), upload(method, client, start)
+        one, other = (upload(method, with_ledger(client, tmp_path / name), start) for name in "ab")
         assert torch.equal(one, other) is repeats
         # Twice the same 8 subsets of 12 records by chance: once in 2^96.
         assert (batches[:8] == batches[8:]) is repeats
@@ -384,15 +465,17 @@ def test_another_seed_gives_another_noise() -> None:
     assert (one != other).float().mean() > 0.99
 
 
-def test_the_systems_noise_has_the_same_standard_deviation(roster: Roster) -> None:
+def test_the_systems_noise_has_the_same_standard_deviation(roster: Roster, tmp_path: Path) -> None:
     """Within seven standard errors: these draws are never the same, and must not fail once in a year of runs."""
     method = DPFedAvg(level="user", noise="system")
     state = Global(torch.zeros(SIZE))
-    one, other = (server_after(method, roster, {}, state) for _ in range(2))
+    places = [dataclasses.replace(roster, ledgers=tmp_path / name) for name in "ab"]
+    one, other = (server_after(method, place, {}, state) for place in places)
+    assert torch.equal(server_after(method, places[0], {}, state), one)  # the same question, the same answer
     z = (one - other).double() / (math.sqrt(2) * method.noise_multiplier(roster.rounds) / 4)
     assert abs(z.var() - 1) < 7 * math.sqrt(2 / SIZE)
-    method = DPFedAvg(noise="system", steps=1, sampling_rate=1.0, epsilon=0.01)
-    client, start = SITES[0].client, SITES[0].client.initial_weights()
+    method = DPFedAvg(noise="system", steps=1, sampling_rate=1.0, epsilon=0.01, records=RECORDS)
+    client, start = with_ledger(SITES[0].client, tmp_path / "client"), SITES[0].client.initial_weights()
     z = (upload(method, client, start) - start).double() / (0.25 * method.noise_multiplier(12) / 12)
     assert abs(z.var() - 1) < 7 * math.sqrt(2 / SIZE)
 

@@ -17,7 +17,7 @@ from fedbnn.federation.method import Client
 from fedbnn.methods import FedBNN, FedMD
 from fedbnn.methods import parts as module
 from fedbnn.methods.consensus import Rule, output_of, target_of
-from fedbnn.methods.parts import PartsState
+from fedbnn.methods.exchange import ExchangeState
 from fedbnn.methods.parts.feature_model import teacher_outputs
 from fedbnn.methods.parts.focus import class_weights
 from fedbnn.models.bayes import Prediction
@@ -124,12 +124,12 @@ def test_the_reply_is_the_teachers_or_the_mean_of_both(
 
 @every_method
 def test_a_model_on_features_alone_does_not_ask_the_network(kind: type[Exchanging], client: Client) -> None:
-    state, asked = PartsState(teacher_phi=drawn(client, 0).probs), drawn(client, 1)
+    state, asked = ExchangeState(teacher_phi=drawn(client, 0).probs), drawn(client, 1)
     method = kind(consensus="sharpened", teacher="features")
-    reply = method.upload(state, client, Message(), 0, unasked)
+    reply = method.replied(state, client, Message(), 0, unasked, {}).message  # type: ignore[arg-type]
     assert torch.equal(reply.arrays["phi"], drawn(client, 0).probs)
-    both = dataclasses.replace(method, teacher="both").upload(state, client, Message(), 0, lambda: asked)
-    assert torch.equal(both.arrays["phi"], (asked.probs + drawn(client, 0).probs) / 2)
+    both = dataclasses.replace(method, teacher="both").replied(state, client, Message(), 0, lambda: asked, {})  # type: ignore[arg-type]
+    assert torch.equal(both.message.arrays["phi"], (asked.probs + drawn(client, 0).probs) / 2)
 
 
 @every_method

@@ -31,6 +31,7 @@ from fedbnn.methods.mechanisms.mechanism import ConsensusState
 from fedbnn.models.architectures import ModelSettings
 from fedbnn.models.training import TrainingSettings
 from fedbnn.privacy import Ledger, Plan, PrivacySettings, onto_simplex
+from fedbnn.privacy.account import ledgers_in
 from fedbnn.privacy.head import MOMENTS, TEACHER, Shape, improved
 from fedbnn.privacy.sums import LARGEST, UNIT
 from fedbnn.runs.config import load_config
@@ -105,7 +106,7 @@ def test_whatever_its_length_a_run_costs_what_was_planned(
             record = federation.step(evaluate=number == 2)
             assert [turn.rejected for turn in record.turns.values()] == ["", "", ""]
             done = releases if seed else min(number + 1, releases)
-            assert spent(sites) == pytest.approx([plan.spent(done)] * 3, rel=1e-6)
+            assert spent(sites) == pytest.approx([plan.spent(done)] * 3, rel=3e-6)
             assert max(spent(sites)) <= 3
         assert isinstance(federation.server, ConsensusState)
         assert federation.server.phi_bar is not None
@@ -143,15 +144,15 @@ def test_who_does_not_take_part_spends_nothing(tmp_path: Path) -> None:
             took_part[client] += 1
     assert sum(took_part) == 5
     plan = Plan.of(1e-5, epsilon=3.0, releases=3)
-    assert spent(sites) == pytest.approx([plan.spent(count) for count in took_part], rel=1e-6)
+    assert spent(sites) == pytest.approx([plan.spent(count) for count in took_part], rel=3e-6)
 
 
 def test_a_record_that_several_clients_hold_is_charged_for_each(tmp_path: Path) -> None:
     client = dataclasses.replace(client_of(tmp_path, "dp_teacher"), multiplicity=4)
     sent(FAST, client)
-    [charge] = Ledger.read(client.gate.ledger).entries
+    [charge] = Ledger.read(client.gate.account.ledger).entries
     plan = Plan.of(1e-5, epsilon=3.0, releases=1, multiplicity=4)
-    assert charge.mu == plan.mu == pytest.approx(2 / plan.noise_multiplier)
+    assert charge.cost.mu == pytest.approx(plan.mu, rel=3e-6) == pytest.approx(2 / plan.noise_multiplier, rel=3e-6)
 
 
 # What is sent
@@ -194,13 +195,13 @@ def test_the_personal_model_and_its_training_do_not_change_what_is_sent(
         assert second.message.to_bytes() == first.message.to_bytes()
     [before], [after] = (update.state.tensors().values() for update in (first, second))
     assert (before != after).any()
-    assert len(Ledger.read(client.gate.ledger).entries) == 1
+    assert len(Ledger.read(client.gate.account.ledger).entries) == 1
 
 
 def teacher_from(client: Client) -> Tensor:
     """The outputs of a head that is fitted from the stored releases alone."""
     gate = client.gate
-    folder = gate.ledger
+    folder = gate.account.ledger
     head, plan = gate.shape.empty(), protected("dp_teacher", releases=gate.settings.releases).plan(2, 1)
     for charge in Ledger.read(folder).entries:
         stored = np.frombuffer((folder / "releases" / f"{charge.release}.bin").read_bytes(), np.int64)
@@ -220,7 +221,7 @@ def test_a_teacher_sends_what_follows_from_the_stored_releases(tmp_path: Path) -
 def test_moments_send_the_stored_whole_numbers_and_zeros_when_nothing_is_asked(tmp_path: Path) -> None:
     client = client_of(tmp_path, "dp_moments")
     sums = sent(FAST, client, Message({"head": a_head(0)})).arrays["sums"]
-    [stored] = (client.gate.ledger / "releases").glob("*.bin")
+    [stored] = (client.gate.account.ledger / "releases").glob("*.bin")
     assert sums.numpy().tobytes() == stored.read_bytes()
     before = files(tmp_path)
     nothing = sent(FAST, client, Message({"phi_bar": torch.full((30, 10), 0.1)}), 1).arrays["sums"]
@@ -249,7 +250,7 @@ def test_a_record_without_finite_numbers_does_not_show(method: Exchanging, tmp_p
     sites = sites_of(tmp_path, "dp_teacher")
     spoiled = sites[0].client.train.take(torch.arange(12))
     spoiled.x[3] = math.nan
-    client = dataclasses.replace(sites[0].client, train=spoiled, fingerprint="")
+    client = dataclasses.replace(sites[0].client, train=spoiled, identity=None)
     agreed = method.expected_upload(roster_of(sites), 0)
     consensus = Message({"phi_bar": torch.full((30, 10), 0.1)})
     check(sent(method, client), agreed)
@@ -389,7 +390,7 @@ def test_a_servers_state_can_be_saved_and_loaded(mechanism: Private, tmp_path: P
     mine, theirs = resumed.server.tensors(), straight.server.tensors()
     assert mine.keys() == theirs.keys()
     assert all(torch.equal(mine[name], theirs[name]) for name in mine)
-    assert all(len(Ledger.read(site.client.gate.ledger).entries) == 3 for site in sites)
+    assert all(len(Ledger.read(site.client.gate.account.ledger).entries) == 3 for site in sites)
 
 
 # What is refused, before any work
@@ -419,8 +420,9 @@ def test_they_refuse_in_a_federation_that_is_made_by_hand_too(name: str, tmp_pat
 def test_methods_that_send_nothing_or_protect_it_themselves_run(tmp_path: Path) -> None:
     for method in (Local(), LocalBNN(mc_samples=1), DPFedAvg(steps=1)):
         sites = sites_of(tmp_path, "dp_teacher", rounds=1)
-        Federation(method, sites).run(1)
         assert not list(tmp_path.iterdir())
+        Federation(method, sites).run(1)
+    assert {site.client.ledgers for site in sites} == set(tmp_path.iterdir())  # those of DP-FedAvg
 
 
 def test_a_delta_that_protects_no_record_is_refused(tmp_path: Path) -> None:
@@ -500,7 +502,7 @@ def test_a_run_states_what_its_ledgers_say(tiny: tuple[str, ...], tmp_path: Path
     result = result_of(tmp_path / "run", *tiny, f"privacy.mechanism={mechanism}", "privacy.force=true")
     assert (result["delta"], result["privacy_unit"], result["mechanism"]) == (1e-5, "record", mechanism)
     assert 2.9999 < result["epsilon_spent"] <= 3
-    ledgers = sorted((tmp_path / "run" / "ledgers").glob("client-*/*"))
+    ledgers = ledgers_in(tmp_path / "run" / "ledgers")
     assert len(ledgers) == 3
     found = [Ledger.read(ledger) for ledger in ledgers]
     assert result["epsilon_spent"] == max(one.spent(1e-5) for one in found)
@@ -554,13 +556,13 @@ def test_wherever_a_client_is_killed_nothing_is_undercounted_and_no_noise_is_dra
         assert len(death["stored"]) <= death["charges"]
         # Never under-counted, and not charged again for starting again.
         client = dataclasses.replace(everywhere, ledgers=folder / "ledgers")
-        entries = Ledger.read(client.gate.ledger).entries
-        assert [entry.mu for entry in entries] == [plan.mu, plan.mu]
+        entries = Ledger.read(client.gate.account.ledger).entries
+        assert [entry.cost.mu for entry in entries] == [plan.mu, plan.mu]
         assert plan.spent() * (1 - 1e-9) < client.gate.guarantee().epsilon <= 3
         # What was stored when it died is what is stored now: one noise a release.
         stored = {
             path.name: hashlib.sha256(path.read_bytes()).hexdigest()
-            for path in (client.gate.ledger / "releases").glob("*.bin")
+            for path in (client.gate.account.ledger / "releases").glob("*.bin")
         }
         assert death["stored"].items() <= stored.items()
         assert stored == {f"{entry.release}.bin": entry.sha256 for entry in entries}

@@ -2,17 +2,16 @@
 
 import math
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any
 
 import pytest
 
-from fedbnn.federation.method import Client
 from fedbnn.methods.dp_fedavg import DPFedAvg
 from fedbnn.privacy.mechanism import MECHANISMS
 from fedbnn.report import write_report
 from fedbnn.report.privacy import Guarantee, all_protected, briefly, in_words, protected
 from fedbnn.report.protection import PROTECTIONS, meaning
+from tests.federation_sample import small_sites
 from tests.report.reader import Reader
 from tests.report.samples import sample_result, write_comparison, write_run
 
@@ -33,11 +32,12 @@ def read(folder: Path) -> tuple[Reader, str]:
     return reader, " ".join(" ".join(reader.text).split())
 
 
-def test_every_mechanism_that_a_result_can_name_has_its_words() -> None:
-    own = set()
+def test_every_mechanism_that_a_result_can_name_has_its_words(tmp_path: Path) -> None:
+    own, client = set(), small_sites(1, rounds=2, ledgers=tmp_path)[0].client
     for level in ("record", "user"):
         method = DPFedAvg(level=level, sampling_rate=1.0)
-        spent = method.privacy_spent(cast(Client, SimpleNamespace(rounds=2, multiplicity=1)), 3)
+        spent = method.privacy_spent(client, 3)
+        assert spent is not None
         own.add(spent.mechanism)
         assert UNITS[spent.mechanism] == spent.unit
     assert PROTECTIONS.keys() == (MECHANISMS.keys() - {"none"}) | own
@@ -69,8 +69,8 @@ def test_the_server_is_trusted_only_where_it_adds_the_noise(mechanism: str) -> N
     assert any(gap.startswith("This page and the run's folder") for gap in found.gaps)
     assert any("the alignment set" in gap for gap in found.gaps)
     assert any("Several records of one person" in gap for gap in found.gaps) == (not trusting)
-    assert ("ledgers" in found.counted) == (mechanism in MECHANISMS)
-    assert any("seed" in gap for gap in found.gaps) == (mechanism not in MECHANISMS)
+    assert ("the clients' ledgers" in found.counted) == (not trusting)
+    assert ("the server's ledger" in found.counted) == trusting
 
 
 def test_a_comparison_says_it_once_for_methods_alike(tmp_path: Path) -> None:

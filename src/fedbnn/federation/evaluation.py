@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
+import numpy as np
 from torch import Tensor
 
 from fedbnn.federation.metrics import (
@@ -16,7 +17,13 @@ from fedbnn.federation.metrics import (
     reliability,
     uncertainty_histogram,
 )
+from fedbnn.federation.metrics.predictions import Floats, Ints
+from fedbnn.federation.metrics.reliability import BINS as RELIABILITY_BINS
+from fedbnn.federation.metrics.uncertainty import BINS as UNCERTAINTY_BINS
 from fedbnn.models.bayes import Prediction
+
+_ROUNDING = 1e-3  # of sums in single precision
+_MOST_COUNTED = 2**40
 
 
 @dataclass(frozen=True)
@@ -55,6 +62,8 @@ MEASURES: dict[str, Measure] = {
 
 SCORES = ("own_class_accuracy", "all_class_accuracy", "nll", "brier", "ece", "mce", "all_class_nll")
 DETECTION = ("ood_auroc_epistemic", "ood_auroc_total")
+MOST = dict.fromkeys((*SCORES, *DETECTION), 1.0) | {"nll": 30.0, "all_class_nll": 30.0, "brier": 2.0}
+"""The greatest value of each, the least is 0; of a negative log-likelihood, the smallest probability gives 27.6."""
 COSTS = ("bytes_up_per_client_round", "bytes_down_per_client_round", "seconds")
 """What a run takes, whichever of its models is scored."""
 POOLED = ("ece", "mce")
@@ -79,13 +88,40 @@ class Evaluation:
         }
 
     @classmethod
-    def from_dict(cls, data: dict[str, Any]) -> "Evaluation":
-        return cls(
-            data["scores"],
-            ReliabilityBins.from_dict(data["reliability"]),
-            UncertaintyHistogram.from_dict(data["total"]),
-            UncertaintyHistogram.from_dict(data["epistemic"]),
-        )
+    def from_dict(cls, data: Mapping[str, Any]) -> "Evaluation":
+        """What `to_dict` gave, also by way of JSON; ValueError for anything else, whoever made it."""
+        if not isinstance(data, Mapping) or data.keys() != {"scores", "reliability", "total", "epistemic"}:
+            raise ValueError("an evaluation has scores, reliability, total and epistemic")
+        bins = ReliabilityBins.from_dict(data["reliability"])
+        total, epistemic = (UncertaintyHistogram.from_dict(data[name]) for name in ("total", "epistemic"))
+        _check_bins(bins)
+        for histogram in (total, epistemic):
+            _check_counts(histogram.edges, UNCERTAINTY_BINS, histogram.right, histogram.wrong)
+        return cls(_checked_scores(data["scores"]), bins, total, epistemic)
+
+
+def _checked_scores(scores: object) -> dict[str, float]:
+    if not isinstance(scores, dict) or not set(SCORES) <= scores.keys() <= MOST.keys():
+        raise ValueError("scores are not those that are known")
+    for name, value in scores.items():
+        if type(value) not in (int, float) or not -_ROUNDING <= value <= MOST[name] + _ROUNDING:
+            raise ValueError(f"{name} is not between 0 and {MOST[name]:g}")
+    return {name: float(value) for name, value in scores.items()}
+
+
+def _check_bins(bins: ReliabilityBins) -> None:
+    _check_counts(bins.edges, RELIABILITY_BINS, bins.count, bins.correct_sum)
+    inside = (bins.confidence_sum >= 0) & (bins.confidence_sum <= bins.count * (1 + _ROUNDING))
+    if not inside.all() or (bins.correct_sum > bins.count).any():
+        raise ValueError("reliability bins hold more than they count")
+
+
+def _check_counts(edges: Floats, bins: int, *counts: Ints) -> None:
+    """Those of all clients are added: they must have the same edges, and a sum."""
+    if not np.array_equal(edges, np.linspace(0.0, 1.0, bins + 1)):
+        raise ValueError(f"their {bins} bins do not divide 0 to 1 evenly")
+    if any(((count < 0) | (count > _MOST_COUNTED)).any() for count in counts):
+        raise ValueError(f"a count is not between 0 and {_MOST_COUNTED}")
 
 
 def headline(variants: Mapping[str, Evaluation]) -> Evaluation:

@@ -26,6 +26,16 @@ class Turn:
     seconds: float
     rejected: str = ""  # why the server did not let the reply in; empty when it did
 
+    def and_then(self, later: "Turn") -> "Turn":
+        """Both exchanges of one round as one turn."""
+        return Turn(
+            {**self.info, **later.info},
+            self.bytes_up + later.bytes_up,
+            self.bytes_down + later.bytes_down,
+            self.seconds + later.seconds,
+            self.rejected or later.rejected,
+        )
+
 
 @dataclass(frozen=True)
 class Round:
@@ -56,6 +66,8 @@ def roster_of(sites: Sequence[Site]) -> Roster:
         rounds=first.rounds,
         seed=first.seed,
         privacy=first.privacy,
+        ledgers=first.ledgers and first.ledgers.parent / "server",
+        signers=first.signers,
     )
 
 
@@ -104,16 +116,19 @@ class Federation:
         """The next round: broadcast, turns of the participants, check of the replies, server update, scores."""
         started = time.perf_counter()
         number = self.round_number + 1
-        messages = self._server.messages(self.participants(number))
         turns: dict[int, Turn] = {}
-        accepted: dict[int, Message] = {}
-        for client, reply in self.engine.update(number, messages):
-            rejected = self._server.refusal(client, reply.message)
-            if not rejected:
-                accepted[client] = reply.message
-            turns[client] = Turn(reply.info, reply.message.nbytes, messages[client].nbytes, reply.seconds, rejected)
-            listener("update", number, client)
-        self._server.take_in(accepted)
+        while self.round_number < number:
+            messages = self._server.messages(self._server.asked)
+            accepted: dict[int, Message] = {}
+            for client, reply in self.engine.update(number, messages):
+                rejected = self._server.refusal(client, reply.message)
+                if not rejected:
+                    accepted[client] = reply.message
+                turn = Turn(reply.info, reply.message.nbytes, messages[client].nbytes, reply.seconds, rejected)
+                if client not in turns:
+                    listener("update", number, client)
+                turns[client] = turns[client].and_then(turn) if client in turns else turn
+            self._server.take_in(accepted)
         scores = self.evaluate(listener, foreign) if evaluate else {}
         return Round(number, dict(sorted(turns.items())), scores, time.perf_counter() - started)
 

@@ -13,6 +13,10 @@ from safetensors import SafetensorError
 from safetensors.torch import load, save
 from torch import Tensor
 
+MOST_SENT = 10**6  # the largest number that a server may send to a site, either way
+MOST_UPLOADED = 10**9  # and a site to a server: a number of records, too
+MOST_WHOLE = 2**53  # of whole numbers
+
 
 class BadMessage(ValueError):
     """A message that is not what was agreed; the text says what is wrong with it."""
@@ -43,8 +47,9 @@ class Message:
     def from_bytes(cls, data: bytes) -> "Message":
         try:
             return cls(load(data))
-        except (SafetensorError, KeyError) as error:
-            raise BadMessage(f"not a message: {error}") from error
+        except Exception as error:  # of the reader, or of torch for a shape that nothing can have
+            reason = str(error) if isinstance(error, SafetensorError) else type(error).__name__
+            raise BadMessage(f"not a message: {reason:.300}") from error
 
 
 @dataclass(frozen=True)
@@ -64,6 +69,17 @@ def upload_bytes(expected: UploadSpec) -> int:
     return sum(8 * prod(form.shape) if isinstance(form, Integers) else 4 * prod(form) for form in expected.values())
 
 
+def check_bounds(message: Message, most: int, whole: int) -> None:
+    """Raise BadMessage where a number is not finite, or larger than these either way."""
+    for name, array in message.arrays.items():
+        if not bool(torch.isfinite(array).all()):
+            raise BadMessage(f"'{name}' holds values that are not finite")
+        bound = most if array.is_floating_point() else whole
+        # Both ways: the least whole number has no absolute value.
+        if bool(((array > bound) | (array < -bound)).any()):
+            raise BadMessage(f"'{name}' holds values beyond {bound}")
+
+
 def check(message: Message, expected: UploadSpec) -> None:
     """Raise BadMessage unless it holds exactly the expected names, each of its type and shape, and finite."""
     if message.arrays.keys() != expected.keys():
@@ -75,7 +91,4 @@ def check(message: Message, expected: UploadSpec) -> None:
             raise BadMessage(f"'{name}' is {array.dtype}, agreed was {kind}")
         if tuple(array.shape) != shape:
             raise BadMessage(f"'{name}' has shape {tuple(array.shape)}, agreed was {shape}")
-        if not bool(torch.isfinite(array).all()):
-            raise BadMessage(f"'{name}' holds values that are not finite")
-        if isinstance(form, Integers) and bool(((array > form.most) | (array < -form.most)).any()):
-            raise BadMessage(f"'{name}' holds values beyond {form.most}")
+        check_bounds(Message({name: array}), MOST_UPLOADED, form.most if isinstance(form, Integers) else MOST_WHOLE)

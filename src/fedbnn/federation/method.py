@@ -8,24 +8,26 @@ Randomness comes in as a `Stream`. Diagnostics are returned beside the state, ne
 import inspect
 import json
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, ClassVar, Generic, Literal, NamedTuple, Self, TypeVar
 
+import numpy as np
 import torch
 from pydantic import TypeAdapter
 from torch import Tensor
 
 from fedbnn.base.errors import UserError
 from fedbnn.base.randomness import Stream
+from fedbnn.data.identity import identify
 from fedbnn.federation.message import Message, UploadSpec
 from fedbnn.models.architectures import ModelSettings, build
 from fedbnn.models.bayes import Prediction
 from fedbnn.models.network import FlatNetwork
 from fedbnn.models.training import Records, TrainingSettings
-from fedbnn.privacy import Budget, Guarantee, PrivacySettings, ReleaseGate
+from fedbnn.privacy import Account, Budget, Guarantee, PrivacySettings, ReleaseGate
 
 
 @dataclass(frozen=True)
@@ -61,6 +63,14 @@ Variant = Literal["personal", "global", "fine_tuned"]
 
 
 @dataclass(frozen=True)
+class Promise:
+    """A guarantee under which a method works: everything that leaves costs at most the budget."""
+
+    budget: Budget
+    unit: Literal["record", "client"]  # what one may add or remove; of clients, the server is trusted
+
+
+@dataclass(frozen=True)
 class Client:
     """What a client's half may see: its own records, its own model, and the public alignment set."""
 
@@ -76,22 +86,36 @@ class Client:
     privacy: PrivacySettings = field(default_factory=PrivacySettings)  # the client's own: no server changes them
     multiplicity: int = 1  # the largest number of clients that hold one and the same record
     ledgers: Path | None = None  # folder of this client's ledgers, one for each set of records
-    fingerprint: str = ""  # of the records before they were scaled, by which ledgers tell sets of records apart
-    cap: Budget | None = None  # the most that all releases from these records may cost, ever; None: what privacy says
+    identity: Tensor | None = None  # which records these are, before they were scaled; see `data.identity`
+    clients: int = 1  # how many there are in all
+    signers: tuple[str, ...] = ()  # public keys of all clients for secure aggregation (Ed25519, hex), if agreed on
+    signing_key: Path | None = None  # file with the private half of the own one
+    cap: Budget | None = None  # the most that all releases from its records may cost, ever; None: what the run may
+    run: str = ""  # what tells this run's charges from those of others
+    disjoint: bool = False  # the owner of the ledgers declares that its sets of records are of different people
 
     @property
     def device(self) -> torch.device:
         """Where its half is computed: where its records are."""
         return self.train.x.device
 
-    @property
-    def gate(self) -> ReleaseGate:
-        """The one way out for what leaves under privacy. Works on the CPU, on whole numbers in double precision."""
+    def account(self, budget: Budget) -> Account:
+        """Where all that leaves under a promise is charged: the ledgers of this client's records."""
         if self.ledgers is None:
             raise UserError(
-                f"privacy.mechanism = '{self.privacy.mechanism}' needs a place for ledgers of what is spent: "
+                f"client '{self.name}': what leaves under privacy needs a place for ledgers of what is spent: "
                 "make_sites(..., ledgers=folder)"
             )
+        if self.identity is None:
+            x, labels = self.train.x.cpu().numpy(), [str(label) for label in self.train.y.tolist()]
+            identity = identify(x, labels)
+        else:
+            identity = self.identity.numpy()
+        return Account(self.ledgers, identity, self.name, budget, self.cap, self.run, self.disjoint)
+
+    @property
+    def gate(self) -> ReleaseGate:
+        """The way out for sums and outputs under `privacy`. Works on the CPU, on whole numbers in double precision."""
         return ReleaseGate(
             self.train.x.cpu(),
             self.train.y.cpu(),
@@ -100,10 +124,8 @@ class Client:
             self.privacy,
             self.rounds,
             self.multiplicity,
-            self.ledgers,
-            self.name,
-            self.fingerprint,
-            self.cap,
+            self.account(self.privacy.cap(self.rounds, self.multiplicity, self.clients)),
+            self.clients,
         )
 
     @property
@@ -145,6 +167,14 @@ class Roster:
     rounds: int  # exchanges that are planned
     seed: int
     privacy: PrivacySettings = field(default_factory=PrivacySettings)  # the mechanism that was agreed on
+    signers: tuple[str, ...] = ()  # as in `Client`
+    ledgers: Path | None = None  # folder of the server's own ledgers, where it is the server that adds the noise
+
+    def account(self, budget: Budget) -> Account:
+        """Where the server charges what it releases about whole clients: these are its records, by their names."""
+        if self.ledgers is None:
+            raise UserError("noise that the server adds needs a place for its ledger: make_sites(..., ledgers=folder)")
+        return Account(self.ledgers, identify(np.zeros((self.clients, 0), np.float32), self.names), "server", budget)
 
     @property
     def clients(self) -> int:
@@ -203,6 +233,9 @@ class Method(ABC, Generic[S, V]):
                 "is for methods that exchange outputs (fedbnn, fedmd)"
             )
 
+    def check_deployed(self) -> None:
+        """Raise a UserError if this method is for experiments on one machine only."""
+
     @abstractmethod
     def client_init(self, client: Client) -> S:
         """The state of a client before anything has happened."""
@@ -221,6 +254,10 @@ class Method(ABC, Generic[S, V]):
         `message` is what the server would send this client next.
         """
         return {"personal": state}
+
+    def protects(self, privacy: PrivacySettings) -> Promise | None:
+        """What is promised under these settings; None: nothing is. Caps, ledgers and what else may leave hang on it."""
+        return None
 
     def privacy_spent(self, client: Client, turns: int) -> Guarantee | None:
         """What is guaranteed after that many turns of this client; None: nothing is."""
@@ -241,3 +278,22 @@ class Method(ABC, Generic[S, V]):
     @abstractmethod
     def broadcast(self, state: V, client: int) -> Message:
         """What this client receives at the start of the next round."""
+
+    # A round may take several exchanges. All of them go through `broadcast`, `client_update` and `server_update`, whose
+    # state says how far the round is.
+
+    def exchange_of(self, client: Client, message: Message) -> int:
+        """Which exchange of its round a message to this client asks for, counted from 0."""
+        return 0
+
+    def expected_reply(self, roster: Roster, client: int, message: Message) -> UploadSpec:
+        """Names and shapes of what this client must answer to this message."""
+        return self.expected_upload(roster, client)
+
+    def still_asked(self, state: V) -> Sequence[int]:
+        """Clients that are to be asked once more before the round is over; none: it is over."""
+        return ()
+
+    def least_replies(self, state: V) -> int:
+        """With fewer replies an exchange has to be held again."""
+        return 0

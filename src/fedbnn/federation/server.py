@@ -11,8 +11,9 @@ from typing import Any
 import torch
 from safetensors.torch import load_file, save_file
 
+from fedbnn.base.errors import UserError
 from fedbnn.base.randomness import Stream, repeatable
-from fedbnn.federation.message import BadMessage, Message, check
+from fedbnn.federation.message import BadMessage, Message, UploadSpec, check
 from fedbnn.federation.method import Method, Roster, State
 
 SERVER_FILE = "server.safetensors"
@@ -28,39 +29,69 @@ class Server:
         self.participation = participation
         self.round_number = -1
         self.state: State = method.server_init(roster)
+        asked, least = self._count(), method.least_replies(self.state)
+        if asked < least:
+            raise UserError(
+                f"participation = {participation:g}: {asked} of {roster.clients} clients take part in a round, and "
+                f"{least} are needed"
+            )
+
+    @property
+    def asked(self) -> list[int]:
+        """Who is asked next: the participants of the next round, or those that the round goes on with."""
+        return sorted(self.method.still_asked(self.state)) or self.participants(self.round_number + 1)
+
+    @property
+    def least_replies(self) -> int:
+        """With fewer replies the exchange has to be held again."""
+        return self.method.least_replies(self.state)
 
     def participants(self, round_number: int) -> list[int]:
         """Everybody in the warm-up; later a random share, at least one."""
         everybody = list(range(self.roster.clients))
         if round_number == 0 or self.participation >= 1:
             return everybody
-        count = max(1, math.ceil(self.participation * len(everybody)))
         rng = Stream((self.seed, "participation", round_number)).numpy()
-        return sorted(int(client) for client in rng.choice(everybody, count, replace=False))
+        return sorted(int(client) for client in rng.choice(everybody, self._count(), replace=False))
 
-    def messages(self, clients: Sequence[int]) -> dict[int, Message]:
-        """What each receives next; equal messages as one object, so that an engine can send them once."""
+    def _count(self) -> int:
+        return max(1, math.ceil(self.participation * self.roster.clients))
+
+    def messages(self, clients: Sequence[int], state: State | None = None) -> dict[int, Message]:
+        """What each receives next, were this the state; equal messages as one object, so that they can be sent once."""
         messages: dict[int, Message] = {}
         for client in clients:
-            message = self.method.broadcast(self.state, client)
+            message = self.method.broadcast(self.state if state is None else state, client)
             messages[client] = next((m for m in messages.values() if _identical(m, message)), message)
         return messages
+
+    def expected(self, client: int) -> UploadSpec:
+        """What this client must reply."""
+        return self.method.expected_reply(self.roster, client, self.method.broadcast(self.state, client))
 
     def refusal(self, client: int, message: Message) -> str:
         """Why this client's reply is not let in; empty when it is."""
         try:
-            check(message, self.method.expected_upload(self.roster, client))
+            check(message, self.expected(client))
         except BadMessage as error:
             return str(error)
         return ""
 
     def take_in(self, accepted: Mapping[int, Message]) -> None:
-        """Finish the next round with these replies; the order in which they came has no part in it."""
-        number = self.round_number + 1
-        rng = Stream((self.seed, "server", number))
+        """Go on with these replies; the order in which they came has no part in it."""
+        self.finish(self.after(accepted))
+
+    def after(self, accepted: Mapping[int, Message]) -> State:
+        """The state that the next exchange would leave with these replies."""
+        rng = Stream((self.seed, "server", self.round_number + 1))
         with repeatable(rng):
-            self.state = self.method.server_update(self.state, dict(sorted(accepted.items())), self.roster, rng)
-        self.round_number = number
+            state: State = self.method.server_update(self.state, dict(sorted(accepted.items())), self.roster, rng)
+        return state
+
+    def finish(self, state: State) -> None:
+        """The next exchange is over, and left this state; so is the round, if nobody is to be asked again."""
+        self.state = state
+        self.round_number += not self.method.still_asked(state)
 
     def save(self, folder: Path) -> None:
         save_file(self.state.tensors(), folder / SERVER_FILE)

@@ -30,12 +30,14 @@ def make_sites(
     split: Split = "test",
     privacy: PrivacySettings | None = None,
     ledgers: Path | None = None,
+    identified: bool = False,
     foreign: Floats | None = None,
 ) -> list[Site]:
     """One site per client; the models are dealt by their shares. Checks every architecture before any work.
 
     `rounds` is how many exchanges are planned; only methods that divide a privacy budget among them look at it.
-    `ledgers` is the folder for what clients spend under `privacy`; the budget is for as long as the records exist.
+    `ledgers` is the folder for what clients spend under a promise; the budget is for as long as the records exist.
+    `identified` makes clients ready for ledgers that are given later.
     `foreign` are inputs as loaded that are nobody's, on which `Federation.evaluate` can try the models' uncertainty.
     """
     settings = tuple(ModelSettings(m) if isinstance(m, str) else m for m in models)
@@ -66,7 +68,8 @@ def make_sites(
             seed=seed,
             privacy=privacy or PrivacySettings(),
             multiplicity=multiplicity,
-            fingerprint=data.fingerprint(index) if privacy is not None and privacy.on else "",
+            clients=data.n_clients,
+            identity=torch.from_numpy(data.identity(index)) if identified or ledgers is not None else None,
         )
         if all(model != known for known, _, _ in measured):
             operations = probe(client.network, data.input_shape, data.dataset.classes, model.name)

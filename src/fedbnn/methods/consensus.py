@@ -28,6 +28,8 @@ from fedbnn.privacy import onto_simplex
 
 Rule = Literal["mean_logits", "mean_probabilities", "sharpened", "corrected", "by_class", "projected"]
 
+_LEAST = 1e-30  # instead of a sum of nothing
+
 
 def output_of(prediction: Prediction, rule: Rule) -> Tensor:
     """What a client sends under this rule."""
@@ -47,11 +49,14 @@ def join(phi: Tensor, rule: Rule, power: float) -> Tensor:
         return mean
     if rule == "projected":
         return onto_simplex(mean).float()
+    # A negative probability can only come from a client that is broken or lies, and its power is no number.
+    mean = mean.clamp_min(0)
     if rule == "by_class":
+        phi = phi.clamp_min(0)
         believed = phi.mean(1)
         votes = believed / believed.square().sum(0).clamp_min(1e-12)
         mean = (votes.unsqueeze(1) * phi).sum(0)
     if rule == "corrected":
         mean = mean / mean.mean(0).clamp_min(1e-12)
-    sharp = (mean / mean.sum(1, keepdim=True)).pow(power)
-    return sharp / sharp.sum(1, keepdim=True)
+    sharp = (mean / mean.sum(1, keepdim=True).clamp_min(_LEAST)).pow(power)
+    return sharp / sharp.sum(1, keepdim=True).clamp_min(_LEAST)

@@ -4,7 +4,8 @@ What leaves a client is up to the mechanism that `privacy` names (`fedbnn.method
 server makes of it; here is what all have in common: a consensus phi_bar, and the target that a client makes of it.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import TypeVar
 
 import torch
@@ -15,7 +16,7 @@ from fedbnn.base.errors import UserError
 from fedbnn.base.randomness import Stream
 from fedbnn.base.settings import settings
 from fedbnn.federation.message import Message, UploadSpec
-from fedbnn.federation.method import Client, Method, Roster, State
+from fedbnn.federation.method import Client, Method, Promise, Roster, State, Update
 from fedbnn.methods.consensus import Rule, join, output_of, target_of
 from fedbnn.methods.mechanisms import mechanism_of
 from fedbnn.methods.mechanisms.mechanism import ConsensusState
@@ -23,7 +24,15 @@ from fedbnn.methods.parts import Parts, PartsState
 from fedbnn.models.bayes import Prediction
 from fedbnn.privacy import Guarantee, PrivacySettings
 
-S = TypeVar("S", bound=State)
+
+@dataclass(frozen=True)
+class ExchangeState(PartsState, State):
+    """What a client of an exchange keeps beside its network."""
+
+    memory: Tensor | None = None  # the mechanism's, between the exchanges of one round
+
+
+S = TypeVar("S", bound=ExchangeState)
 
 
 @settings
@@ -53,7 +62,10 @@ class Exchange(Parts, Method[S, ConsensusState]):
         self.check_parts(client, self.name)
         if client.privacy.on:
             client.privacy.check_records(client.name, len(client.train))
-            client.privacy.plan(client.rounds, client.multiplicity)
+            client.privacy.plan(client.rounds, client.multiplicity, client.clients)
+
+    def protects(self, privacy: PrivacySettings) -> Promise | None:
+        return Promise(privacy.budget, "record") if privacy.on else None
 
     def privacy_spent(self, client: Client, turns: int) -> Guarantee | None:
         return client.gate.guarantee() if client.privacy.on else None
@@ -74,15 +86,25 @@ class Exchange(Parts, Method[S, ConsensusState]):
         phi = output_of(own(), rule) if self.gamma < 1 else torch.zeros_like(phi_bar)  # not worth the time
         return self.focused(target_of(phi_bar, phi, self.gamma, rule), client)
 
-    def upload(
-        self, state: PartsState, client: Client, message: Message, round_number: int, own: Callable[[], Prediction]
-    ) -> Message:
-        """What leaves the client; `own` is its network's prediction on the alignment set."""
+    def exchange_of(self, client: Client, message: Message) -> int:
+        return mechanism_of(client.privacy).exchange_of(message, client.privacy)
+
+    def replied(
+        self,
+        state: S,
+        client: Client,
+        message: Message,
+        round_number: int,
+        own: Callable[[], Prediction],
+        info: Mapping[str, float],
+    ) -> Update[S]:
+        """The end of a turn: what leaves the client; `own` is its network's prediction on the alignment set."""
 
         def outputs() -> Tensor:
             return self.spoken(state, lambda: output_of(own(), self.rule(client.privacy)))
 
-        return mechanism_of(client.privacy).upload(client, message, round_number, outputs)
+        sent, memory = mechanism_of(client.privacy).reply(state.memory, client, message, round_number, outputs)
+        return Update(replace(state, memory=memory), sent, info)
 
     def server_init(self, roster: Roster) -> ConsensusState:
         if len(roster.alignment) == 0:
@@ -103,4 +125,13 @@ class Exchange(Parts, Method[S, ConsensusState]):
         return mechanism_of(roster.privacy).server_update(state, replies, roster, consensus)
 
     def broadcast(self, state: ConsensusState, client: int) -> Message:
-        return state.message()
+        return state.message_to(client)
+
+    def still_asked(self, state: ConsensusState) -> Sequence[int]:
+        return state.still_asked
+
+    def least_replies(self, state: ConsensusState) -> int:
+        return state.least_replies
+
+    def expected_reply(self, roster: Roster, client: int, message: Message) -> UploadSpec:
+        return mechanism_of(roster.privacy).expected_reply(roster, message)

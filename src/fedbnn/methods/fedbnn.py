@@ -25,13 +25,12 @@ from fedbnn.base.settings import settings
 from fedbnn.federation.message import Message
 from fedbnn.federation.method import Client, Update
 from fedbnn.methods.bayesian import BayesianTraining, Posterior
-from fedbnn.methods.exchange import Exchange
-from fedbnn.methods.parts import PartsState
+from fedbnn.methods.exchange import Exchange, ExchangeState
 from fedbnn.models.bayes import Gaussian, Prediction, kl_divergence, tune_prior
 
 
 @dataclass(frozen=True)
-class FedBNNState(PartsState, Posterior):
+class FedBNNState(ExchangeState, Posterior):
     """A client's posterior, and what the parts beyond the paper keep."""
 
 
@@ -58,6 +57,8 @@ class FedBNN(BayesianTraining, Exchange[FedBNNState]):
     def client_update(
         self, state: FedBNNState, client: Client, message: Message, round_number: int, rng: Stream
     ) -> Update[FedBNNState]:
+        if self.exchange_of(client, message) > 0:
+            return self.replied(state, client, message, round_number, partial(self.phi, state.q, client, rng), {})
         q, prior, info = state.q, self.alone_prior(client), {}
         target = self.target(message, client, partial(self.phi, q, client, rng.child("own")))
         if target is not None:
@@ -67,8 +68,8 @@ class FedBNN(BayesianTraining, Exchange[FedBNNState]):
         q, info["loss"] = self.train(q, prior, client, passes, rng, rehearsal)
         info |= {"kl": float(kl_divergence(q, prior)), "mean_sd": float(q.sd.mean())}
         new = FedBNNState(q.theta, **self.remembered(state, client, target))
-        sent = self.upload(new, client, message, round_number, partial(self.phi, q, client, rng.child("upload")))
-        return Update(new, sent, info)
+        phi = partial(self.phi, q, client, rng.child("upload"))
+        return self.replied(new, client, message, round_number, phi, info)
 
     def phi(self, q: Gaussian, client: Client, rng: Stream) -> Prediction:
         """phi_i(AD) under q."""

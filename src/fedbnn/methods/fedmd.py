@@ -15,15 +15,14 @@ from fedbnn.base.settings import settings, with_default
 from fedbnn.federation.message import Message
 from fedbnn.federation.method import Client, Update
 from fedbnn.methods.consensus import Rule
-from fedbnn.methods.exchange import Exchange
-from fedbnn.methods.parts import PartsState
+from fedbnn.methods.exchange import Exchange, ExchangeState
 from fedbnn.methods.point import Point, PointTraining, point_outputs
 from fedbnn.models.bayes import Prediction
 from fedbnn.models.training import Records, fit_point, steps
 
 
 @dataclass(frozen=True)
-class FedMDState(PartsState, Point):
+class FedMDState(ExchangeState, Point):
     """A client's weights, and what the parts that it is composed with keep."""
 
 
@@ -50,6 +49,9 @@ class FedMD(PointTraining, Exchange[FedMDState]):
     def client_update(
         self, state: FedMDState, client: Client, message: Message, round_number: int, rng: Stream
     ) -> Update[FedMDState]:
+        if self.exchange_of(client, message) > 0:
+            phi = partial(point_outputs, state.weights, client, client.alignment)
+            return self.replied(state, client, message, round_number, phi, {})
         weights, info = state.weights, {}
         target = self.target(message, client, partial(point_outputs, weights, client, client.alignment))
         if target is not None:
@@ -58,7 +60,7 @@ class FedMD(PointTraining, Exchange[FedMDState]):
         weights, info["loss"] = self.train(weights, client, passes, rng, rehearsal=rehearsal)
         new = FedMDState(weights, **self.remembered(state, client, target))
         phi = partial(point_outputs, weights, client, client.alignment)
-        return Update(new, self.upload(new, client, message, round_number, phi), info)
+        return self.replied(new, client, message, round_number, phi, info)
 
     def digest(self, weights: Tensor, target: Tensor, client: Client, rng: Stream) -> tuple[Tensor, float]:
         """The weights after distillation of the target, and the last loss."""

@@ -14,10 +14,10 @@ _ALL_BUT_SERVER = (
     "is trusted to add the noise."
 )
 _LEDGERS = (
-    "Every release that is in the clients' ledgers: those of this run, and of other runs on the same records with the "
-    "same folder of ledgers. ε is that of the client which spent most; “fedbnn privacy spent” tells each one's."
+    "Every release that is in the clients' ledgers: those of this run, and of all other runs of a client with the same "
+    "folder of ledgers. ε is that of the client which spent most; “fedbnn privacy spent” tells each one's."
 )
-_ROUNDS = "The rounds of this run. Other runs on the same records, and rounds repeated after a crash, are not counted."
+_SERVERS_LEDGER = "The rounds that are in the server's ledger. ε is that of the client which took part most often."
 
 _AT_HOME = (
     " models: they stay with their clients and are trained without noise. Whoever is given one, or its predictions, "
@@ -31,7 +31,6 @@ _PUBLIC = (
 _FOLDER = (
     "This page and the run's folder: in a simulation scores, diagnostics and sizes come from the records themselves."
 )
-_SEED = "Anything, from those who know the seed, if noise was drawn from it (methods.dp_fedavg.noise = 'seed')."
 _UPLOADS = "What a client sends, from the server: only the average over clients has noise."
 
 
@@ -71,15 +70,15 @@ PROTECTIONS: dict[str, Protection] = {
     "DP-SGD": Protection(
         "Weights of a network that the client trained by DP-SGD: clipped gradients, and noise in every step.",
         _EVERYBODY,
-        _ROUNDS,
-        (f"Fine-tuned{_AT_HOME}", _PERSON, _PUBLIC, _FOLDER, _SEED),
+        _LEDGERS,
+        (f"Fine-tuned{_AT_HOME}", _PERSON, _PUBLIC, _FOLDER),
         _brief("fine-tuned"),
     ),
     "DP-FedAvg": Protection(
         "The change that local training makes to a network's weights, clipped but without noise.",
         _ALL_BUT_SERVER,
-        _ROUNDS,
-        (_UPLOADS, f"Fine-tuned{_AT_HOME}", _PUBLIC, _FOLDER, _SEED),
+        _SERVERS_LEDGER,
+        (_UPLOADS, f"Fine-tuned{_AT_HOME}", _PUBLIC, _FOLDER),
         "protected: any one client in the averaged models, from all but the server\n"
         "not protected: what the server sees, fine-tuned models, this folder",
     ),

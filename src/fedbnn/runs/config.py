@@ -13,7 +13,7 @@ from pydantic.fields import FieldInfo
 
 from fedbnn.base.devices import ALLOWED, DeviceName
 from fedbnn.base.errors import UserError
-from fedbnn.base.settings import STRICT, fields_of, parsed, settings
+from fedbnn.base.settings import STRICT, as_json, fields_of, parsed, read_tables, settings
 from fedbnn.data import DataSettings, PartitionSettings
 from fedbnn.federation.method import Method
 from fedbnn.methods import METHODS
@@ -161,15 +161,12 @@ def raw_config(path: Path | None = None, overrides: Sequence[str] = ()) -> dict[
     raw: dict[str, Any] = {}
     if path is not None:
         path = preset(path) or path
-        try:
-            raw = tomllib.loads(path.read_text(encoding="utf-8"))
-        except FileNotFoundError:
+        if not path.exists():
             raise UserError(
                 f"no configuration file and no preset {path} (presets: {', '.join(presets())}); `fedbnn config` prints "
                 "a file to start from"
-            ) from None
-        except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-            raise UserError(f"{path}: cannot be read as TOML: {error}") from None
+            )
+        raw = read_tables(path)
     for override in overrides:
         _apply(raw, override)
     return raw
@@ -192,11 +189,8 @@ def parse_config(raw: dict[str, Any], methods: Sequence[str] = ()) -> Config:
     `methods` as in `load_config`.
     """
     tables = raw.get("methods", {})
-    try:
-        text = json.dumps({key: value for key, value in raw.items() if key != "methods"})
-        settings_text = json.dumps({"methods": tables})
-    except TypeError as error:
-        raise UserError(f"configuration: dates and times are not used in any field ({error})") from None
+    text = as_json({key: value for key, value in raw.items() if key != "methods"}, "configuration")
+    settings_text = as_json({"methods": tables}, "configuration")
     config = parsed(Config, text)
     named = [config.method, *methods, *(name for name in installed() if isinstance(tables, dict) and name in tables)]
     read: Any = parsed(_file(tuple(_outside(named).values())), settings_text)
@@ -238,7 +232,7 @@ def _apply(raw: dict[str, Any], override: str) -> None:
         raise UserError(f"--set {override}: write it as dotted.key=value, e.g. --set methods.fedbnn.gamma=0.5")
     try:
         value = tomllib.loads(f"value = {text}")["value"]
-    except tomllib.TOMLDecodeError:
+    except (ValueError, RecursionError):  # whatever it is, it is no TOML
         value = text
     table = raw
     *path, last = key.strip().split(".")

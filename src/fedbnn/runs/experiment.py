@@ -54,6 +54,7 @@ class Prepared:
         manifest = data.manifest()
         if foreign is not None:
             manifest |= {"foreign": source, "foreign_fingerprint": fingerprint_of({"foreign": foreign})}
+        chosen = [config.with_method(name).chosen() for name in methods]
         sites = make_sites(
             data,
             config.models,
@@ -62,11 +63,12 @@ class Prepared:
             seed=config.seed,
             split=split,
             privacy=config.privacy,
+            identified=any(method.protects(config.privacy) for method in chosen),
             foreign=foreign,
         )
         prepared = cls(data, sites, manifest)
-        for name in methods:
-            prepared.check(config.with_method(name).chosen())
+        for method in chosen:
+            prepared.check(method)
         return prepared
 
     def check(self, method: Method[Any, Any]) -> None:

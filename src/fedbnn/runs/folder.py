@@ -119,6 +119,12 @@ class RunFolder:
         """`write` puts its files into a new folder, which appears under its name only when it is whole."""
         self._saved.save(round_number, seconds, write)
 
+    def save_part(self, round_number: int, seconds: float, write: Callable[[Path], None]) -> None:
+        """The same after a part of the round that follows this one."""
+        before = self.latest_checkpoint()
+        part = before.part if before and before.round_number == round_number else 0
+        self._saved.save(round_number, seconds, write, part + 1)
+
     def latest_checkpoint(self) -> Checkpoint | None:
         """The newest checkpoint that passes its checksums, or None where nothing was saved yet."""
         return self._saved.latest()

@@ -76,6 +76,10 @@ class Journal:
                 )
         self.observer.round_done(record)
 
+    def keep_part(self, round_number: int, save: Callable[[Path], None]) -> None:
+        """Keep the states after a part of the round that follows this one."""
+        self.folder.save_part(round_number, self._seconds, save)
+
     def conclude(self) -> dict[str, Any]:
         """The result, written last."""
         result = assemble(self.config, self.data, self.sites, self.folder.metrics(), self.final, self._seconds)

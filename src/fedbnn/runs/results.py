@@ -17,6 +17,20 @@ from fedbnn.federation.loop import Round
 from fedbnn.federation.metrics import ReliabilityBins
 from fedbnn.runs.config import Config
 
+FIELDS = (
+    "round",
+    "client",
+    "name",
+    "bytes_up",
+    "bytes_down",
+    "seconds",
+    "rejected",
+    "reliability",
+    "variants",
+    "elapsed",
+)
+"""Of a line of metrics.jsonl, beside scores and a method's own diagnostics, which may not have these names."""
+
 
 def mean(values: Sequence[float]) -> float:
     return sum(values) / len(values)

@@ -69,7 +69,8 @@ def hostile(reply: Message, expected: UploadSpec) -> Iterator[tuple[str, Message
         whole = isinstance(form := expected[name], Integers)
         yield f"'{name}' of another type", Message({**others, name: array.to(torch.int32 if whole else torch.float64)})
         if isinstance(form, Integers):
-            yield f"'{name}' beyond its bound", Message({**others, name: torch.full_like(array, form.most + 1)})
+            if form.most is not None:
+                yield f"'{name}' beyond its bound", Message({**others, name: torch.full_like(array, form.most + 1)})
         else:
             for value in (torch.nan, torch.inf, -torch.inf):
                 spoiled = array.clone()

@@ -22,6 +22,7 @@ from fedbnn.federation.method import Method
 from fedbnn.methods import DPFedAvg, FedBNN, FedMD, Local
 from fedbnn.models.architectures import ModelSettings
 from fedbnn.privacy import Ledger, PrivacySettings
+from fedbnn.privacy.account import ledgers_in
 from tests.federation_sample import models_for, small_sites, with_client
 
 
@@ -122,7 +123,10 @@ def test_every_engine_varies_images_alike(pools: dict[str, Engine], tmp_path: Pa
 def test_noise_of_the_system_is_never_the_same_twice(level: Any, pools: dict[str, Engine], tmp_path: Path) -> None:
     method = DPFedAvg(level=level, steps=1, noise="system")
     names = ("in process", "in process", "two workers")
-    runs = [outcome(method, pools[name], tmp_path / str(number)) for number, name in enumerate(names)]
+    runs = [
+        outcome(method, pools[name], tmp_path / str(number), ledgers=tmp_path / f"ledgers {number}")
+        for number, name in enumerate(names)
+    ]
     for one, other in itertools.combinations(runs, 2):
         mine, theirs = (found["states"]["server.safetensors.weights"] for found in (one, other))
         assert (mine != theirs).float().mean() > 0.99
@@ -144,7 +148,7 @@ def test_every_engine_sends_the_same_bits_from_the_same_ledgers(
     sample = {"models": ("mlp",), "rounds": 2, "privacy": privacy, "ledgers": tmp_path / "ledgers"}
     order = ["two workers", "in process", "one worker"]
     reference, *others = (outcome(method, pools[name], tmp_path / name, **sample) for name in order)
-    charged = {path: len(Ledger.read(path).entries) for path in (tmp_path / "ledgers").glob("client-*/*")}
+    charged = {path: len(Ledger.read(path).entries) for path in ledgers_in(tmp_path / "ledgers")}
     assert len(charged) == 4
     assert max(charged.values()) == (3 if privacy.mechanism == "output_perturbation" else 2)
     for other in others:

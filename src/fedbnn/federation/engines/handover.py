@@ -18,7 +18,8 @@ from fedbnn.federation.method import Client
 from fedbnn.models.training import Records, channels_last
 
 # Fields of a client that JSON can hold, each with its type; the others are tensors.
-_SETTINGS = {name: kind for name, kind in get_type_hints(Client).items() if name not in ("train", "alignment")}
+_TENSORS = ("train", "alignment", "identity")
+_SETTINGS = {name: kind for name, kind in get_type_hints(Client).items() if name not in _TENSORS}
 
 
 def write(path: Path, sites: Sequence[Site]) -> None:
@@ -36,6 +37,8 @@ def write(path: Path, sites: Sequence[Site]) -> None:
         client = replace(site.client, ledgers=site.client.ledgers and site.client.ledgers.resolve())
         tensors[f"{client.index}.x"], tensors[f"{client.index}.y"] = client.train.x, client.train.y
         tensors[f"{client.index}.own"] = site.own
+        if client.identity is not None:
+            tensors[f"{client.index}.identity"] = client.identity
         settings = {name: to_jsonable_python(getattr(client, name)) for name in _SETTINGS}
         described.append({"client": settings, "weights": site.weights, "operations": site.operations})
     contiguous = {name: tensor.clone(memory_format=torch.contiguous_format) for name, tensor in tensors.items()}
@@ -48,7 +51,8 @@ def read(path: Path, clients: Collection[int]) -> list[Site]:
     with safe_open(path, framework="pt") as file:
         alignment = channels_last(file.get_tensor("alignment"))
         evaluation = Records(channels_last(file.get_tensor("evaluation.x")), file.get_tensor("evaluation.y"))
-        foreign = channels_last(file.get_tensor("foreign")) if "foreign" in set(file.keys()) else None
+        names = set(file.keys())
+        foreign = channels_last(file.get_tensor("foreign")) if "foreign" in names else None
         for entry in json.loads(file.metadata()["sites"]):
             index = entry["client"]["index"]
             if index not in clients:
@@ -58,7 +62,8 @@ def read(path: Path, clients: Collection[int]) -> list[Site]:
                 for name, kind in _SETTINGS.items()
             }
             train = Records(channels_last(file.get_tensor(f"{index}.x")), file.get_tensor(f"{index}.y").clone())
-            client = Client(train=train, alignment=alignment, **settings)
+            identity = file.get_tensor(f"{index}.identity").clone() if f"{index}.identity" in names else None
+            client = Client(train=train, alignment=alignment, identity=identity, **settings)
             own = file.get_tensor(f"{index}.own").clone()
             sites.append(Site(client, evaluation, own, entry["weights"], entry["operations"], foreign))
     return sites

@@ -5,8 +5,11 @@ from dataclasses import dataclass, fields
 from typing import Any, ClassVar, Self
 
 import numpy as np
+from numpy.typing import NDArray
 
 from fedbnn.federation.metrics.predictions import Floats
+
+MOST_BINS = 1000
 
 
 @dataclass(frozen=True, eq=False)
@@ -38,11 +41,17 @@ class Counts:
         """What `to_dict` gave; ValueError for anything else."""
         if not isinstance(values, Mapping):
             raise ValueError("must be an object")
-        try:
-            arrays: dict[str, Any] = {
-                field.name: np.asarray(values[field.name], dtype=np.int64 if field.name in cls.WHOLE else np.float64)
-                for field in fields(cls)
-            }
-            return cls(**arrays)
-        except KeyError as missing:
-            raise ValueError(f"{cls.WHAT} without {missing}") from None
+        names = [field.name for field in fields(cls)]
+        if missing := [name for name in names if name not in values]:
+            raise ValueError(f"{cls.WHAT} without {missing[0]!r}")
+        return cls(**{name: _array(f"{name} of {cls.WHAT}", values[name], name in cls.WHOLE) for name in names})
+
+
+def _array(what: str, values: object, whole: bool) -> NDArray[Any]:
+    kinds = (int,) if whole else (int, float)
+    if not isinstance(values, list) or len(values) > MOST_BINS + 1 or any(type(one) not in kinds for one in values):
+        raise ValueError(f"{what} must be a list of {'whole ' if whole else ''}numbers")
+    try:
+        return np.asarray(values, dtype=np.int64 if whole else np.float64)
+    except OverflowError:
+        raise ValueError(f"{what} holds a number that is too large") from None

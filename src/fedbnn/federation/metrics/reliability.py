@@ -8,6 +8,8 @@ from numpy.typing import ArrayLike
 from fedbnn.federation.metrics.counts import Counts
 from fedbnn.federation.metrics.predictions import Floats, Ints, checked
 
+BINS = 15
+
 
 @dataclass(frozen=True, eq=False)
 class ReliabilityBins(Counts):
@@ -51,7 +53,7 @@ class ReliabilityBins(Counts):
         return float(gaps.max()) if gaps.size else float("nan")
 
 
-def reliability(probs: ArrayLike, labels: ArrayLike, bins: int = 15) -> ReliabilityBins:
+def reliability(probs: ArrayLike, labels: ArrayLike, bins: int = BINS) -> ReliabilityBins:
     """Top-label predictions in equal-width bins that are open on the left and closed on the right, (a, b].
 
     The edges are np.linspace(0, 1, bins + 1) and the rule is np.digitize(confidence, edges, right=True) in
