@@ -1,4 +1,5 @@
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -52,8 +53,8 @@ def test_the_terms_agreed_on_are_taken_up_to_the_cap():
 @pytest.mark.parametrize(
     ("cap", "words"),
     [
-        ({"epsilon": 1.9, "delta": 1e-5}, "privacy.epsilon = 2, this site's cap is 1.9"),
-        ({"epsilon": 2.0, "delta": 1e-6}, "privacy.delta = 1e-05, this site's cap is 1e-06"),
+        ({"epsilon": 1.9, "delta": 1e-5}, "epsilon = 2, this site's cap is 1.9"),
+        ({"epsilon": 2.0, "delta": 1e-6}, "delta = 1e-05, this site's cap is 1e-06"),
     ],
 )
 def test_terms_beyond_the_cap_are_refused_even_if_the_copies_agree(cap, words):
@@ -64,8 +65,20 @@ def test_terms_beyond_the_cap_are_refused_even_if_the_copies_agree(cap, words):
 def test_a_site_that_wants_privacy_takes_no_part_without():
     terms = asked(privacy__mechanism="none")
     check_terms(terms, terms, site())
-    with pytest.raises(UserError, match="protect nothing"):
+    with pytest.raises(UserError, match="promise nothing about records"):
         check_terms(terms, terms, site(epsilon=3.0, delta=1e-5))
+
+
+@pytest.mark.parametrize("changes", [("fedbnn", "privacy.mechanism=dp_teacher"), ("dp_fedavg",)])
+def test_to_share_metrics_would_break_a_promise(changes):
+    terms = small_terms(*changes)
+    sharing = replace(site(), share_metrics="yes")
+    with pytest.raises(UserError, match="share_metrics = 'yes': the terms promise epsilon 3 for each record"):
+        check_terms(terms, terms, sharing)
+    for share in ("auto", "no"):
+        check_terms(terms, terms, replace(sharing, share_metrics=share))
+    open_terms = small_terms("fedbnn")
+    check_terms(open_terms, open_terms, sharing)
 
 
 def test_a_site_that_is_not_named_takes_no_part():

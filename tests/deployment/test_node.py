@@ -1,20 +1,22 @@
 import json
 import subprocess
 import sys
+from dataclasses import replace
 
+import numpy as np
 import pytest
 import torch
 
 import fedbnn
 from fedbnn import Federation, InProcess, UserError
 from fedbnn.base.files import locked
-from fedbnn.deployment.node import LARGEST, Node, Request
+from fedbnn.deployment.node import LARGEST, Answer, Node, Request
 from fedbnn.federation.engines.host import ClientHost
-from fedbnn.federation.message import Message
+from fedbnn.federation.message import Message, check
 from fedbnn.federation.sites import with_ledgers
 from fedbnn.models.training import channels_last
 from fedbnn.privacy import Budget, Ledger, gaussian_mu
-from fedbnn.privacy.overview import ledgers_in
+from fedbnn.privacy.account import ledgers_in
 from fedbnn.runs.experiment import Prepared
 from tests.deployment import dying_node
 from tests.deployment.deployment_sample import (
@@ -129,11 +131,11 @@ def test_under_privacy_each_side_spends_once(tmp_path):
             charges(node).items(),
             [(path, Ledger.read(path).entries) for path in ledgers_in(site.client.ledgers)],
         )
-        assert mine[0].name == theirs[0].name == site.client.fingerprint[:16]
+        assert mine[0].name == theirs[0].name == site.client.gate.account.fingerprint[:16]
         assert len(mine[1]) == len(theirs[1]) == 1
         assert node.site.client.multiplicity == 1
         if site.client.multiplicity == 1:
-            assert mine[1][0].mu == theirs[1][0].mu
+            assert mine[1][0].cost == theirs[1][0].cost
 
 
 # What leaves
@@ -168,6 +170,79 @@ def test_a_site_without_test_records_keeps_the_message_and_says_nothing(tmp_path
     assert ask(node, "evaluate", 0, message).facts == {}
     assert node.state.received()[0] == 0
     assert len(node.predict(torch.zeros(2, 1, 8, 8)).probs) == 2
+
+
+DP_FEDAVG = ("methods.dp_fedavg.steps=2", "methods.dp_fedavg.epsilon=8.0")
+PROMISING = {
+    "dp_teacher": ("fedbnn", *PRIVATE),
+    "dp_moments": ("fedbnn", *PRIVATE, "privacy.mechanism=dp_moments"),
+    "output_perturbation": ("fedmd", *PRIVATE, "privacy.mechanism=output_perturbation", "privacy.force=true"),
+    "records": ("dp_fedavg", *DP_FEDAVG),
+    "clients": ("dp_fedavg", *DP_FEDAVG, 'methods.dp_fedavg.level="user"'),
+}
+
+
+def spoil(file, half, value=3e38):
+    """Give a site one record that no model can bear."""
+    with np.load(file.parent / "records.npz") as archive:
+        arrays = dict(archive)
+    arrays[f"x_{half}"] = arrays[f"x_{half}"].copy()
+    arrays[f"x_{half}"][0] = value
+    np.savez(file.parent / "records.npz", **arrays)
+
+
+@pytest.mark.parametrize("promise", PROMISING)
+def test_under_a_promise_the_agreed_arrays_leave_and_nothing_else(tmp_path, promise):
+    config = small_config(*PROMISING[promise])
+    sites = Prepared.of(config, [config.method]).sites
+    federation = Federation(config.chosen(), sites, seed=config.seed)
+    nodes = site_nodes(write_sites(tmp_path, config))
+    terms = nodes[0].terms
+    assert terms.chosen().protects(terms.privacy) is not None
+    for node in nodes:
+        message = federation.method.broadcast(federation.server, node.site.client.index)
+        update = ask(node, "update", 0, message)
+        check(update.message, config.chosen().expected_upload(federation.roster, node.site.client.index))
+        assert update.facts == {}
+        assert ask(node, "update", 0, message).facts == {}
+        assert ask(node, "evaluate", 0, message) == Answer()
+
+
+@pytest.mark.filterwarnings("ignore:overflow encountered:RuntimeWarning")
+@pytest.mark.parametrize("promise", ["dp_teacher", "records"])
+def test_under_a_promise_no_record_changes_what_is_said_of_an_evaluation(tmp_path, promise, caplog):
+    config = small_config(*PROMISING[promise])
+    file = write_sites(tmp_path, config)[0]
+    spoil(file, "test")
+    node = Node.from_file(file)
+    federation = Federation(config.chosen(), Prepared.of(config, [config.method]).sites, seed=config.seed)
+    message = federation.method.broadcast(federation.server, 0)
+    ask(node, "update", 0, message)
+    assert ask(node, "evaluate", 0, message) == Answer()
+    assert "values that are not finite" in caplog.text  # at home
+
+
+@pytest.mark.filterwarnings("ignore:overflow encountered:RuntimeWarning")
+def test_without_a_promise_a_model_that_fails_is_told_of(tmp_path):
+    file = write_sites(tmp_path, small_config())[0]
+    spoil(file, "test")
+    node = Node.from_file(file)
+    ask(node, "update", 0, first_message(node))
+    with pytest.raises(UserError, match="values that are not finite"):
+        ask(node, "evaluate", 0, first_message(node))
+
+
+def test_a_method_that_sends_more_than_agreed_is_stopped_at_home(private, monkeypatch):
+    real = ClientHost.update
+
+    def more(*arguments):
+        reply = real(*arguments)
+        return replace(reply, message=Message({**reply.message.arrays, "records": torch.tensor([60.0])}))
+
+    monkeypatch.setattr(ClientHost, "update", more)
+    with pytest.raises(UserError, match=r"it holds \['phi', 'records'\], agreed were \['phi'\]"):
+        ask(private, "update", 0, first_message(private))
+    assert private.state.turn() is None
 
 
 # Asked again
@@ -222,6 +297,10 @@ def test_past_rounds_are_refused_and_missed_ones_are_not(node):
         ("update", 0, {"a": torch.zeros(2, dtype=torch.float64)}, "'a' is torch.float64"),
         ("update", 0, {"a": torch.tensor([0.0, torch.nan])}, "'a' holds values that are not finite"),
         ("evaluate", 0, {"a": torch.tensor([torch.inf])}, "'a' holds values that are not finite"),
+        ("update", 0, {"phi_bar": torch.tensor([[0.0, 3e38]])}, "'phi_bar' holds values beyond 1000000"),
+        ("evaluate", 0, {"a": torch.tensor([-1.1e6])}, "'a' holds values beyond 1000000"),
+        ("update", 0, {"a": torch.tensor([2**53 + 1])}, "'a' holds values beyond 9007199254740992"),
+        ("update", 0, {"a": torch.tensor([-(2**63)])}, "'a' holds values beyond 9007199254740992"),
         ("update", 0, {"a": torch.zeros(1).expand(LARGEST // 4 + 1)}, "at most 1073741824 are taken"),
     ],
 )
@@ -319,6 +398,6 @@ def test_the_cap_holds_for_all_runs_of_the_same_records_together(tmp_path):
             assert node.state.turn() is None
     [(folder, entries)] = charges(node).items()
     assert [entry.cap for entry in entries] == [Budget(5.0, 1e-5)] * 2
-    assert entries[0].mu == pytest.approx(gaussian_mu(3.0, 1e-5), rel=1e-6)
+    assert entries[0].cost.mu == pytest.approx(gaussian_mu(3.0, 1e-5), rel=3e-6)
     assert 4 < Ledger.read(folder).spent(1e-5) < 5
     assert len(list((file.parent / "state" / "runs").iterdir())) == 3

@@ -9,7 +9,6 @@ from fedbnn import ModelSettings, UserError, make_sites
 from fedbnn.deployment.site import load_site
 from fedbnn.deployment.site_file import read_site
 from fedbnn.deployment.terms import AlignmentTerms, Terms, alignment_hash, read_terms
-from fedbnn.federation.sites import with_ledgers
 from fedbnn.privacy import Budget
 from tests.deployment.deployment_sample import dealt, small_config, write_sites
 
@@ -43,12 +42,18 @@ def test_a_site_is_bit_for_bit_the_one_of_the_dealt_data(tmp_path):
         model="cnn2",
     )
     data = dealt(CONFIG)
-    whole = make_sites(data, CONFIG.models, CONFIG.training, rounds=CONFIG.rounds, privacy=CONFIG.privacy)
-    for index, (file, dealt_site) in enumerate(zip(files, whole, strict=True)):
-        [same] = with_ledgers([dealt_site], file.parent / "state" / "ledgers")
-        client = dataclasses.replace(same.client, cap=Budget(3.0, 1e-5), model=ModelSettings("cnn2"))
-        expected = dataclasses.replace(same, client=client, operations=0)  # nobody asks for them at a site
-        assert expected.client.fingerprint == data.fingerprint(index)
+    whole = make_sites(
+        data, CONFIG.models, CONFIG.training, rounds=CONFIG.rounds, privacy=CONFIG.privacy, identified=True
+    )
+    for file, dealt_site in zip(files, whole, strict=True):
+        client = dataclasses.replace(
+            dealt_site.client,
+            cap=Budget(3.0, 1e-5),
+            model=ModelSettings("cnn2"),
+            ledgers=file.parent / "state" / "ledgers",
+            run=read_terms(file.parent / "terms.json").digest,
+        )
+        expected = dataclasses.replace(dealt_site, client=client, operations=0)  # nobody asks for them at a site
         assert_same(loaded(file), expected)
 
 
@@ -79,6 +84,31 @@ def test_labels_may_be_names(tmp_path):
     assert_same(loaded(file), before)
 
 
+def spoil(x):
+    x = x.copy()
+    x[2, 0, 3, 3], x[4, 0, 0, 0] = np.nan, -np.inf
+    return x
+
+
+def test_under_a_promise_records_that_cannot_be_used_are_left_out(tmp_path, caplog):
+    """A site that does not start would tell the server what is in its records; its own log says it."""
+    file = write_sites(tmp_path, CONFIG)[0]
+    before = loaded(file).client
+    changed_records(file, x_train=spoil)
+    client = loaded(file).client
+    kept = [row for row in range(len(before.train)) if row not in (2, 4)]
+    assert_same(client.train, before.train.take(torch.tensor(kept)))
+    assert torch.equal(client.identity, before.identity[kept])
+    assert "2 record(s) hold values that are not finite and are left out" in caplog.text
+
+
+def test_without_a_promise_they_are_an_error(tmp_path):
+    file = write_sites(tmp_path, small_config("fedbnn"))[0]
+    changed_records(file, x_train=spoil)
+    with pytest.raises(UserError, match="NaN or infinity in 2 record"):
+        loaded(file)
+
+
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
@@ -91,7 +121,6 @@ def test_labels_may_be_names(tmp_path):
         ({"y_train": lambda y: y.astype(np.float64)}, "y_train is float64"),
         ({"y_train": lambda y: y[:-1]}, "records but y_train has"),
         ({"x_train": lambda x: x[..., :-1]}, r"shape \(1, 8, 7\), agreed was \(1, 8, 8\)"),
-        ({"x_train": lambda x: np.where(x > 0.9, np.nan, x)}, "NaN or infinity"),
         ({"x_train": None}, "has no array 'x_train'"),
         ({"y_test": None}, "has no array 'y_test'"),
         ({"x_test": lambda x: (255 * x).astype(np.uint8)}, "must be alike"),
@@ -164,7 +193,7 @@ def test_columns_have_the_agreed_order_whatever_their_order_in_the_file(tmp_path
     one = loaded(table(tmp_path / "one", ["sick", *NAMES, "note"], agreed))
     other = loaded(table(tmp_path / "other", ["note", "weight", "sick", "age", "height"], agreed))
     assert one.client.index == 1
-    for name in ("train", "fingerprint", "alignment"):
+    for name in ("train", "identity", "alignment"):
         assert_same(getattr(one.client, name), getattr(other.client, name))
     assert_same(one.evaluation, other.evaluation)
     assert len(one.client.train) == 6

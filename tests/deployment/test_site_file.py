@@ -68,12 +68,22 @@ def test_little_has_to_be_said(tmp_path, monkeypatch):
     assert site.privacy is None
 
 
+SEEDED = ("dp_fedavg", 'methods.dp_fedavg.noise="seed"')  # whoever knows the seed takes the noise away
+
+
 @pytest.mark.parametrize("share", ["auto", "yes", "no"])
-@pytest.mark.parametrize("mechanism", ["none", "dp_teacher"])
-def test_metrics_leave_by_themselves_only_where_nothing_is_protected(tmp_path, share, mechanism):
+@pytest.mark.parametrize(
+    ("changes", "promised"),
+    [
+        (("fedbnn",), False),
+        (("fedbnn", "privacy.mechanism=dp_teacher"), True),
+        (("dp_fedavg",), True),
+        (SEEDED, False),
+    ],
+)
+def test_metrics_leave_only_where_nothing_is_promised(tmp_path, share, changes, promised):
     site = read_site(written(tmp_path, f'share_metrics = "{share}"\n{LEAST}'))
-    terms = small_terms("fedbnn", f"privacy.mechanism={mechanism}")
-    assert site.shares(terms) == {"yes": True, "no": False, "auto": mechanism == "none"}[share]
+    assert site.shares(small_terms(*changes)) == (share != "no" and not promised)
 
 
 @pytest.mark.parametrize(

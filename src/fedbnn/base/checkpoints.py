@@ -1,10 +1,12 @@
 """The last rounds of something that goes on, each in a folder that appears only when it is whole and on disk.
 
 FOLDER/round-00007/             what was saved, and manifest.json with the checksum of each file
+FOLDER/round-00007.2/           the same, after the second part of what follows that round
 """
 
 import hashlib
 import json
+import math
 import shutil
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -24,6 +26,7 @@ class Checkpoint:
     folder: Path
     round_number: int
     seconds: float
+    part: int
     problems: tuple[str, ...]  # newer checkpoints that did not pass, and why
 
 
@@ -34,7 +37,7 @@ class Checkpoints:
         self.folder = folder
         self._start_again = start_again
 
-    def save(self, round_number: int, seconds: float, write: Callable[[Path], None]) -> None:
+    def save(self, round_number: int, seconds: float, write: Callable[[Path], None], part: int = 0) -> None:
         """`write` puts its files into a new folder, which appears under its name only when it is whole."""
         temporary = self.folder / ".new"
         shutil.rmtree(temporary, ignore_errors=True)
@@ -44,9 +47,10 @@ class Checkpoints:
         for file in files:
             secure(file)
         sums = {file.name: _checksum(file) for file in files}
-        write_json(temporary / MANIFEST, {"round": round_number, "seconds": seconds, "sha256": sums})
+        facts = {"round": round_number, "seconds": seconds, "sha256": sums}
+        write_json(temporary / MANIFEST, {**facts, "part": part} if part else facts)
         secure(temporary)
-        final = self.folder / f"round-{round_number:05d}"
+        final = self.folder / _name(round_number, part)
         shutil.rmtree(final, ignore_errors=True)
         temporary.replace(final)
         secure(self.folder)
@@ -60,7 +64,9 @@ class Checkpoints:
             problem = _verify(folder)
             if not problem:
                 manifest = json.loads((folder / MANIFEST).read_text())
-                return Checkpoint(folder, manifest["round"], manifest["seconds"], tuple(problems))
+                return Checkpoint(
+                    folder, manifest["round"], manifest["seconds"], manifest.get("part", 0), tuple(problems)
+                )
             problems.append(f"checkpoint {folder.name} is corrupt ({problem})")
         if problems:
             raise UserError(f"{'; '.join(problems)}; no good one is left: {self._start_again}")
@@ -68,6 +74,11 @@ class Checkpoints:
 
     def _saved(self) -> list[Path]:
         return sorted(self.folder.glob("round-*"), reverse=True)
+
+
+def _name(round_number: int, part: int) -> str:
+    """In the order of rounds and parts."""
+    return f"round-{round_number:05d}" + (f".{part}" if part else "")
 
 
 def _checksum(file: Path) -> str:
@@ -79,12 +90,16 @@ def _verify(folder: Path) -> str:
     """What is wrong with a checkpoint; empty if nothing is."""
     try:
         manifest = json.loads((folder / MANIFEST).read_text())
-        sums = manifest["sha256"]
-        if f"round-{manifest['round']:05d}" != folder.name or not isinstance(manifest["seconds"], float) or not sums:
+        sums, seconds = manifest["sha256"], manifest["seconds"]
+        named = _name(manifest["round"], manifest.get("part", 0)) == folder.name
+        if not (named and isinstance(seconds, float) and math.isfinite(seconds) and sums):
             return "manifest.json does not fit"
         for name, expected in sums.items():
-            if _checksum(folder / name) != expected:
+            file = folder / name
+            if file.name != name or (file.exists() and not file.is_file()):  # a pipe would be waited for
+                return f"{name!r:.100} is not a file of it"
+            if _checksum(file) != expected:
                 return f"{name} does not match its checksum"
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         return str(error) or type(error).__name__
     return ""

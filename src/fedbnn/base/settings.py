@@ -54,15 +54,31 @@ def parsed(kind: type[T], text: str | bytes, origin: str = "") -> T:
 
 def read_toml(kind: type[T], path: Path, missing: str = "") -> T:
     """Settings from a TOML file; mistakes begin with its name, and `missing` says what to do where there is none."""
+    return parsed(kind, as_json(read_tables(path, missing), str(path)), str(path))
+
+
+def read_tables(path: Path, missing: str = "") -> dict[str, Any]:
+    """What a TOML file says, as nested tables."""
     try:
-        text = json.dumps(tomllib.loads(path.read_text(encoding="utf-8")))
+        return tomllib.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise UserError(f"{path}: there is no such file{missing}") from None
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+    except RecursionError:
+        raise UserError(f"{path}: cannot be read as TOML: it is nested too deeply") from None
+    except (OSError, ValueError) as error:  # of the file, of its encoding, of TOML, of a number of thousands of digits
         raise UserError(f"{path}: cannot be read as TOML: {error}") from None
+
+
+def as_json(tables: Any, origin: str) -> str:
+    """Nested tables as `parsed` reads them; `origin` as there."""
+    try:
+        return json.dumps(tables)
     except TypeError as error:
-        raise UserError(f"{path}: dates and times are not used in any field ({error})") from None
-    return parsed(kind, text, str(path))
+        raise UserError(f"{origin}: dates and times are not used in any field ({error})") from None
+    except RecursionError:
+        raise UserError(f"{origin}: it is nested too deeply") from None
+    except ValueError:
+        raise UserError(f"{origin}: a number has thousands of digits") from None
 
 
 def _explain(error: ValidationError, kind: Any) -> str:

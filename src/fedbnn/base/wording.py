@@ -1,4 +1,4 @@
-"""The hint at the end of an error message: the known name closest to what was typed."""
+"""What error messages are made of: hints at the known name closest to what was typed, lists, and one line in all."""
 
 import difflib
 from collections.abc import Iterable
@@ -17,3 +17,9 @@ def listing(names: Iterable[str]) -> str:
     shown = [repr(name) for name in names]
     more = f" and {len(shown) - LISTED} more" if len(shown) > LISTED else ""
     return ", ".join(shown[:LISTED]) + more
+
+
+def one_line(text: str, most: int) -> str:
+    """At most so many signs, none of which a terminal would obey."""
+    line = "".join(sign if sign.isprintable() else " " for sign in text[: most + 1])
+    return line if len(line) <= most else line[: most - 4] + " ..."

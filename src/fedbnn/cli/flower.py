@@ -110,6 +110,20 @@ def key(path: Annotated[Path, typer.Argument(metavar="FILE", help="The private k
     say(f"give the server {make_node_key(path)}")
 
 
+@app.command()
+def signing_key(
+    path: Annotated[Path, typer.Argument(metavar="FILE", help="The private key; only its owner reads it.")],
+) -> None:
+    """At a site, for secure aggregation: make the key by which the other sites know it, and print its public half.
+
+    FILE never leaves. What is printed goes into `signers` of the terms, by a way that the other sites trust.
+    """
+    _need("cryptography")
+    from fedbnn.privacy.secure.signing import make_signing_key  # noqa: PLC0415 - needs the extra
+
+    say(make_signing_key(path))
+
+
 def _need(*packages: str) -> None:
     if any(importlib.util.find_spec(name) is None for name in packages):
         raise UserError("this command needs pip install 'fedbnn[flower]'")

@@ -3,14 +3,16 @@
 import json
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from datetime import timedelta
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 from rich.console import Console
 from rich.markup import escape
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
+from fedbnn.audit.configuration import Standing
 from fedbnn.base.errors import UserError
 
 out_console = Console(emoji=False)
@@ -30,12 +32,23 @@ Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of a tabl
 
 
 @contextmanager
-def counting(title: str, total: int) -> Iterator[Callable[[int], None]]:
-    """A bar on standard error, where that is a terminal; call what it gives with the number done so far."""
-    columns = (TextColumn(f"[bold]{escape(title)}"), BarColumn(), MofNCompleteColumn(), TextColumn("left"))
-    with Progress(*columns, TimeRemainingColumn(), console=error_console, disable=not error_console.is_terminal) as bar:
-        task = bar.add_task(title, total=total)
-        yield lambda done: bar.update(task, completed=done)
+def proving(title: str, trials: int) -> Iterator[Callable[[Standing], None]]:
+    """A bar on standard error, where that is a terminal: what is proved by now, of what is claimed, and time left."""
+    columns = (
+        TextColumn(f"[bold]{escape(title)}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TextColumn("{task.fields[status]}"),
+    )
+    with Progress(*columns, console=error_console, disable=not error_console.is_terminal) as bar:
+        task = bar.add_task(title, total=trials, status="")
+
+        def say(now: Standing) -> None:
+            left = timedelta(seconds=round(now.left))
+            status = f"proved {now.mu_lower:.3f} of {now.mu:.3f}, {left} left"
+            bar.update(task, completed=now.trials, total=now.expected, status=status)
+
+        yield say
 
 
 def complain(problem: object) -> None:

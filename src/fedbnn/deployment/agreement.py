@@ -27,19 +27,34 @@ def check_terms(asked: Terms, agreed: Terms, site: SiteSettings | None = None) -
                 f"refused: the terms ask for method = '{asked.method}', which is not one of fedbnn's, and this site "
                 f"does not allow it; only who trusts its code may add methods = ['{asked.method}'] to site.toml"
             )
+        try:
+            asked.chosen().check_deployed()
+        except UserError as error:
+            raise Refused(f"refused: {error}") from None
+        _check_sharing(asked, site)
         _check_cap(asked, site)
 
 
+def _check_sharing(terms: Terms, site: SiteSettings) -> None:
+    promise = terms.chosen().protects(terms.privacy)
+    if site.share_metrics == "yes" and promise is not None:
+        raise UserError(
+            f"share_metrics = 'yes': the terms promise epsilon {promise.budget.epsilon:g} for each {promise.unit}, and "
+            "scores and diagnostics, which have no noise, would break it; 'auto' and 'no' keep them at home"
+        )
+
+
 def _check_cap(terms: Terms, site: SiteSettings) -> None:
-    cap, privacy = site.privacy, terms.privacy
+    cap, promise = site.privacy, terms.chosen().protects(terms.privacy)
     if cap is None:
         return
-    if not privacy.on:
+    if promise is None or promise.unit != "record":
         raise Refused(
-            "refused: the terms protect nothing (privacy.mechanism = 'none'), while this site has a [privacy] cap; "
-            "only who needs no protection may take the table out"
+            f"refused: the terms promise nothing about records (method '{terms.method}', privacy.mechanism = "
+            f"'{terms.privacy.mechanism}'), while this site has a [privacy] cap; only who needs no protection may "
+            "take the table out"
         )
     for field in ("epsilon", "delta"):
-        asked, most = getattr(privacy, field), getattr(cap, field)
+        asked, most = getattr(promise.budget, field), getattr(cap, field)
         if asked > most:
-            raise Refused(f"refused: the terms ask for privacy.{field} = {asked:g}, this site's cap is {most:g}")
+            raise Refused(f"refused: the terms ask for {field} = {asked:g}, this site's cap is {most:g}")

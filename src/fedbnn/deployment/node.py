@@ -23,7 +23,8 @@ from fedbnn.deployment.state import SiteState, Turn, model_facts, remember_site,
 from fedbnn.deployment.terms import Terms, read_terms
 from fedbnn.federation.engines import Site
 from fedbnn.federation.engines.host import ClientHost
-from fedbnn.federation.message import Message
+from fedbnn.federation.message import MOST_SENT, MOST_WHOLE, BadMessage, Message, check, check_bounds
+from fedbnn.federation.method import Roster
 from fedbnn.models.bayes import Prediction
 
 LARGEST = 2**30  # bytes that a message to a site may have
@@ -108,7 +109,9 @@ class Node:
                     f"refused: round {request.round} is past, site '{self.terms.sites[self._index]}' has done round "
                     f"{turn.round_number}"
                 )
-            return self._update(request, turn) if request.kind == "update" else self._evaluate(request, turn)
+            if request.kind == "update":
+                return self._update(request, turn)
+            return self._evaluate(request, turn) if self.share_metrics else self._evaluate_silently(request, turn)
 
     def predict(self, x: Tensor, variant: str | None = None) -> Prediction:
         """Of the site's newest model for scaled inputs: what `Federation.predict` gives after the same rounds."""
@@ -150,24 +153,51 @@ class Node:
         for name, array in request.message.arrays.items():
             if array.dtype not in (torch.float32, torch.int64):
                 raise Refused(f"refused: '{name}' is {array.dtype}; only float32 and int64 are taken")
-            if not bool(torch.isfinite(array).all()):
-                raise Refused(f"refused: '{name}' holds values that are not finite")
+        try:
+            check_bounds(request.message, MOST_SENT, MOST_WHOLE)
+        except BadMessage as error:
+            raise Refused(f"refused: {error}") from error
 
     def _update(self, request: Request, turn: Turn | None) -> Answer:
-        if turn and request.round == turn.round_number:
+        exchange = self.terms.chosen().exchange_of(self.site.client, request.message)
+        if turn and request.round == turn.round_number and exchange < turn.exchange:
+            raise Refused(f"refused: exchange {exchange} of round {request.round} is past")
+        if turn and (request.round, exchange) == (turn.round_number, turn.exchange):
             if request_digest(request.round, request.message) != turn.request:
                 raise Refused(f"refused: round {request.round} was asked for before, with another message")
             return self._turn_answer(turn.reply, turn.info, turn.seconds)
         host = self._host_after(turn)
         self._holds = b"unsaved"
         reply = host.update(self._index, request.round, request.message)
+        self._check_reply(request.message, reply.message)
         info = {name: float(value) for name, value in reply.info.items()}
-        self.state.save_turn(request.round, request.message, reply.message, info, reply.seconds, host.save)
+        self.state.save_turn(request.round, request.message, reply.message, info, reply.seconds, host.save, exchange)
         saved = self.state.turn()
         assert saved is not None
         self._holds = saved.identity
-        self.state.record(request.round, "update", {"seconds": reply.seconds, "info": info})
+        if exchange == 0:  # in which the site learned
+            self.state.record(request.round, "update", {"seconds": reply.seconds, "info": info})
         return self._turn_answer(reply.message, info, reply.seconds)
+
+    def _check_reply(self, asked: Message, reply: Message) -> None:
+        """Under a promise nothing leaves but the arrays that were agreed on, whatever the method made."""
+        terms, client, method = self.terms, self.site.client, self.terms.chosen()
+        if method.protects(terms.privacy) is None:
+            return
+        roster = Roster(
+            names=terms.sites,
+            classes=client.classes,
+            alignment=client.alignment,
+            models=(client.model,) * len(terms.sites),
+            rounds=terms.rounds,
+            seed=terms.seed,
+            privacy=terms.privacy,
+            signers=terms.signers,
+        )
+        try:
+            check(reply, method.expected_reply(roster, client.index, asked))
+        except BadMessage as error:
+            raise UserError(f"method '{terms.method}' would send what was not agreed on: {error}") from error
 
     def _turn_answer(self, reply: Message, info: Mapping[str, float], seconds: float) -> Answer:
         return Answer(reply, {"info": dict(info), "seconds": seconds} if self.share_metrics else {})
@@ -182,6 +212,14 @@ class Node:
         self.state.record(request.round, "evaluate", {"scores": scores})
         shared = {variant: evaluation.to_dict() for variant, evaluation in evaluations.items()}
         return Answer(facts={"evaluation": shared} if self.share_metrics else {})
+
+    def _evaluate_silently(self, request: Request, turn: Turn | None) -> Answer:
+        """The same answer whatever happens: that one record makes a model fail would tell of that record."""
+        try:
+            self._evaluate(request, turn)
+        except Exception:
+            log.exception("%s: the evaluation after round %d failed", self.state.path, request.round)
+        return Answer()
 
     def _host_after(self, turn: Turn | None) -> ClientHost:
         """The client in the state after this turn: the one at hand if it is in it, else from disk."""

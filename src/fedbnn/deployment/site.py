@@ -1,7 +1,9 @@
 """From a site's own file to a client: its records, scaled as everybody's, and its architecture."""
 
-from collections.abc import Callable
+import logging
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -9,7 +11,8 @@ import torch
 from fedbnn.base.errors import UserError
 from fedbnn.base.wording import did_you_mean, listing
 from fedbnn.data.csv_source import Table, class_name, split
-from fedbnn.data.dataset import Floats, Labels, check_records, records_fingerprint
+from fedbnn.data.dataset import Floats, Labels, check_records
+from fedbnn.data.identity import identify
 from fedbnn.data.npz_source import NpzFile
 from fedbnn.data.stored import Array, inputs_of
 from fedbnn.deployment.alignment import read_alignment
@@ -17,23 +20,38 @@ from fedbnn.deployment.site_file import RecordsSettings, SiteSettings
 from fedbnn.deployment.terms import Terms
 from fedbnn.federation.engines import Site
 from fedbnn.federation.method import Client
-from fedbnn.federation.sites import check_augmentation, with_ledgers
+from fedbnn.federation.sites import check_augmentation
 from fedbnn.models.network import check_outputs
 from fedbnn.models.training import Records, channels_last
+from fedbnn.privacy.secure.primitives import signer_of
+from fedbnn.privacy.secure.signing import read_signing_key
 
-Half = tuple[Floats, Labels]
+log = logging.getLogger(__name__)
+
+
+class Half(NamedTuple):
+    """Records as loaded, their classes, and what these are called in the site's own file."""
+
+    x: Floats
+    y: Labels
+    texts: Sequence[str]
+
+    def take(self, rows: Labels) -> "Half":
+        return Half(self.x[rows], self.y[rows], [self.texts[row] for row in rows])
 
 
 def load_site(settings: SiteSettings, terms: Terms) -> Site:
     """The site, bit for bit what `make_sites` makes of the same records.
 
-    Its models are scored on x_test, y_test or the held-out rows; without any, it has no evaluation records.
+    Its models are scored on x_test, y_test or the held-out rows; without any, it has no evaluation records. Under a
+    promise, a record that holds a value that is not finite is left out: a site that does not start would tell of it.
     """
+    promised = terms.chosen().protects(terms.privacy) is not None
     index = index_of(settings.name, terms)
     alignment = read_alignment(settings.alignment, terms)
     check_augmentation(terms.training, terms.input_shape)
-    (x, y), test = _records(settings.data, terms)
-    x_test, y_test = test or (x[:0], y[:0])
+    (x, y, texts), test = _records(settings.data, terms, promised)
+    x_test, y_test, _ = test or (x[:0], y[:0], ())
     own = np.isin(y_test, np.unique(y))
     if test and not own.any():
         raise UserError(f"{origin_of(settings.data)}: no test record is of a class that the site holds; leave them out")
@@ -50,13 +68,37 @@ def load_site(settings: SiteSettings, terms: Terms) -> Site:
         seed=terms.seed,
         privacy=terms.privacy,
         multiplicity=cap.multiplicity if cap else 1,
-        fingerprint=records_fingerprint(x, y) if terms.privacy.on else "",
+        # One place for all of the site's ledgers: whatever the terms call it, there is one cap.
+        ledgers=settings.state / "ledgers",
+        identity=torch.from_numpy(identify(x, texts)) if promised else None,
+        clients=len(terms.sites),
+        signers=terms.signers,
+        signing_key=_signing_key(settings, terms, index),
         cap=cap.budget if cap else None,
+        run=terms.digest,
+        disjoint=cap.disjoint if cap else False,
     )
     check_outputs(client.network, terms.input_shape, client.classes, client.model.name)
     evaluation = _tensors(alignment.normalised(x_test), y_test)
-    site = Site(client, evaluation, torch.from_numpy(own), client.network.size, operations=0)
-    return with_ledgers([site], settings.state / "ledgers")[0]
+    return Site(client, evaluation, torch.from_numpy(own), client.network.size, operations=0)
+
+
+def _signing_key(settings: SiteSettings, terms: Terms, index: int) -> Path | None:
+    """The file of the key that the terms know this site by; secure aggregation among real sites needs it."""
+    if not terms.privacy.secure:
+        return None
+    if not terms.signers:
+        raise UserError(
+            "terms: privacy.aggregation = 'secure' without signers: the server could pretend to be all other sites; "
+            "agree on the public key of every site (`fedbnn flower signing-key`)"
+        )
+    if settings.signing_key is None:
+        raise UserError("signing_key is missing: secure aggregation needs the site's private key")
+    if signer_of(read_signing_key(settings.signing_key)).hex() != terms.signers[index]:
+        raise UserError(
+            f"signing_key = '{settings.signing_key}': is not the key that the terms name for '{settings.name}'"
+        )
+    return settings.signing_key
 
 
 def index_of(name: str, terms: Terms) -> int:
@@ -88,14 +130,24 @@ def origin_of(settings: RecordsSettings) -> str:
     return f"data.path = '{settings.path}'"
 
 
-def _records(settings: RecordsSettings, terms: Terms) -> tuple[Half, Half | None]:
+def _records(settings: RecordsSettings, terms: Terms, promised: bool) -> tuple[Half, Half | None]:
     """Records to train on and, where there are any, those to be scored on, as loaded and checked."""
     origin = origin_of(settings)
-    halves = _npz(settings.path, origin, terms) if settings.source == "npz" else _csv(settings, origin, terms)
-    for name, (x, y) in halves.items():
-        check_shape(origin, x, terms)
-        check_records(origin, name, x, y, len(terms.class_names))
+    halves = _npz(settings.path, origin, terms) if settings.source == "npz" else _csv(settings, origin, terms, promised)
+    for name, half in list(halves.items()):
+        check_shape(origin, half.x, terms)
+        halves[name] = _usable(origin, half) if promised else half
+        check_records(origin, name, halves[name].x, halves[name].y, len(terms.class_names))
     return halves["train"], halves.get("test")
+
+
+def _usable(origin: str, half: Half) -> Half:
+    """The records whose values are all finite; which are not is for the site's own eyes."""
+    finite = np.isfinite(half.x).all(axis=tuple(range(1, half.x.ndim)))
+    if finite.all():
+        return half
+    log.warning("%s: %d record(s) hold values that are not finite and are left out", origin, int((~finite).sum()))
+    return half.take(np.flatnonzero(finite))
 
 
 def _npz(path: Path, origin: str, terms: Terms) -> dict[str, Half]:
@@ -105,7 +157,11 @@ def _npz(path: Path, origin: str, terms: Terms) -> dict[str, Half]:
     if len({x.dtype == np.uint8 for x, _ in raw.values()}) > 1:
         raise UserError(f"{origin}: uint8 images are divided by 255, others are not: x_train and x_test must be alike")
     return {
-        half: (inputs_of(origin, f"x_{half}", x), _labels(origin, f"y_{half}", y, terms.class_names))
+        half: Half(
+            inputs_of(origin, f"x_{half}", x),
+            _labels(origin, f"y_{half}", y, terms.class_names),
+            [class_name(str(text)) for text in y.tolist()],
+        )
         for half, (x, y) in raw.items()
     }
 
@@ -120,17 +176,17 @@ def _labels(origin: str, key: str, y: Array, names: tuple[str, ...]) -> Labels:
     return _indices(texts, names, lambda record: f"{origin}: {key}[{record}]")
 
 
-def _csv(settings: RecordsSettings, origin: str, terms: Terms) -> dict[str, Half]:
+def _csv(settings: RecordsSettings, origin: str, terms: Terms, promised: bool) -> dict[str, Half]:
     table = Table.read(settings.path, origin)
     target = table.column("data.target", settings.target)
     columns = [table.column("data.columns", name) for name in feature_columns(settings, table)]
-    x = table.numbers(columns)
-    y = _indices(table.texts(target), terms.class_names, lambda record: f"{origin}, line {table.rows[record][0]}")
+    texts = table.texts(target)
+    y = _indices(texts, terms.class_names, lambda record: f"{origin}, line {table.rows[record][0]}")
+    whole = Half(table.numbers(columns, or_nan=promised), y, [class_name(text) for text in texts])
     if settings.test_fraction == 0:
-        return {"train": (x, y)}
+        return {"train": whole}
     train, test = split(y, settings.test_fraction)
-    halves = {"train": (x[train], y[train]), "test": (x[test], y[test])}
-    return halves if test.size else {"train": (x, y)}
+    return {"train": whole.take(train), "test": whole.take(test)} if test.size else {"train": whole}
 
 
 def _indices(texts: list[str], names: tuple[str, ...], where: Callable[[int], str]) -> Labels:

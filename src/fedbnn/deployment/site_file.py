@@ -56,6 +56,12 @@ class CapSettings:
         default=1, ge=1, description="the largest number of sites that hold one and the same record"
     )
 
+    disjoint: bool = Field(
+        default=False,
+        description="the site declares that its sets of records, as they change from run to run, are of different "
+        "people: each is then counted by itself, unless it is seen to share records with others",
+    )
+
     @property
     def budget(self) -> Budget:
         return Budget(self.epsilon, self.delta)
@@ -77,12 +83,16 @@ class SiteSettings:
     share_metrics: Literal["auto", "yes", "no"] = Field(
         default="auto",
         description="whether scores and diagnostics may leave; they tell of the records, whatever the mechanism: auto "
-        "lets them only where the terms protect nothing",
+        "lets them only where the terms promise no privacy; where they do, yes is refused",
     )
     methods: tuple[str, ...] = Field(
         default=(),
         description="methods from outside ('package.module:Class', or the name that an installed package gives one) "
         "that the terms may name; any other is refused before it is imported",
+    )
+    signing_key: Path | None = Field(
+        default=None,
+        description="for secure aggregation: the site's private key (`fedbnn flower signing-key`), which never leaves",
     )
     model: ModelSettings = Field(default_factory=ModelSettings, description="the site's own architecture")
     privacy: CapSettings | None = Field(
@@ -98,7 +108,7 @@ class SiteSettings:
 
     def shares(self, terms: Terms) -> bool:
         """Whether metrics may leave under these terms."""
-        return self.share_metrics == "yes" or (self.share_metrics == "auto" and not terms.privacy.on)
+        return self.share_metrics != "no" and terms.chosen().protects(terms.privacy) is None
 
 
 def read_site(path: Path) -> SiteSettings:
@@ -111,4 +121,5 @@ def read_site(path: Path) -> SiteSettings:
         terms=folder / site.terms.expanduser(),
         alignment=folder / site.alignment.expanduser(),
         state=folder / site.state.expanduser(),
+        signing_key=site.signing_key and folder / site.signing_key.expanduser(),
     )

@@ -40,6 +40,7 @@ class Turn:
 
     folder: Path
     round_number: int
+    exchange: int  # of the round, which may have several
     seconds: float
     request: str
     info: Mapping[str, float]
@@ -100,7 +101,9 @@ class SiteState:
         if saved is None:
             return None
         turn = read_json(saved.folder / TURN)
-        return Turn(saved.folder, saved.round_number, saved.seconds, turn["request"], turn["info"], saved.problems)
+        return Turn(
+            saved.folder, saved.round_number, saved.part, saved.seconds, turn["request"], turn["info"], saved.problems
+        )
 
     def save_turn(
         self,
@@ -110,6 +113,7 @@ class SiteState:
         info: Mapping[str, float],
         seconds: float,
         save_state: Callable[[Path], None],
+        exchange: int = 0,
     ) -> None:
         """State and reply appear together and are on disk when this returns."""
 
@@ -120,7 +124,7 @@ class SiteState:
             write_json(folder / TURN, {"request": request_digest(round_number, message), "info": dict(info)})
 
         with telling(self.path):
-            self._turns.save(round_number, float(seconds), write)
+            self._turns.save(round_number, float(seconds), write, exchange)
 
     def received(self) -> tuple[int, Message] | None:
         """The newest message that came to be scored with, and the round it came after."""

@@ -8,7 +8,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Any
 
-from pydantic import Field, TypeAdapter, field_validator
+from pydantic import Field, TypeAdapter, field_validator, model_validator
 
 from fedbnn.base.errors import UserError
 from fedbnn.base.settings import parsed, settings
@@ -22,6 +22,8 @@ from fedbnn.runs.config import Config
 
 RUN_NAME = r"^[a-z0-9][a-z0-9-]{0,59}$"
 Name = Annotated[str, Field(min_length=1, max_length=200, pattern=r"^\S(.*\S)?$")]
+
+Signer = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 
 OWN_FEATURES = "features of your own are known to the local engine only, as no terms may import code"
 
@@ -59,6 +61,11 @@ class Terms:
     training: TrainingSettings = Field(description="the budget of local training")
     privacy: PrivacySettings = Field(description="what sites let out, and at which price")
     evaluate_every: int = Field(ge=1, description="score all sites every so many rounds (and always after the last)")
+    signers: tuple[Signer, ...] = Field(
+        default=(),
+        description="for secure aggregation: the sites' public keys, as `fedbnn flower signing-key` prints them, in "
+        "the order of sites",
+    )
 
     @field_validator("sites", "class_names")
     @classmethod
@@ -66,6 +73,12 @@ class Terms:
         if len(set(names)) != len(names):
             raise ValueError("each name may stand there only once")
         return names
+
+    @model_validator(mode="after")
+    def _one_signer_each(self) -> "Terms":
+        if self.signers and (len(self.signers) != len(self.sites) or len(set(self.signers)) < len(self.sites)):
+            raise ValueError(f"signers must be one key for each of the {len(self.sites)} sites, all different")
+        return self
 
     @field_validator("input_shape")
     @classmethod
@@ -84,7 +97,7 @@ class Terms:
         return privacy
 
     @classmethod
-    def of(cls, config: Config, data: FederatedData, run: str) -> "Terms":
+    def of(cls, config: Config, data: FederatedData, run: str, signers: Collection[str] = ()) -> "Terms":
         """The terms of a configuration whose data is dealt: site k is client k."""
         method = config.chosen()
         if data.view is not None:
@@ -110,6 +123,7 @@ class Terms:
             alignment=AlignmentTerms(source, len(raw), alignment_hash(raw)),
             training=config.training,
             privacy=replace(config.privacy, ledgers=""),
+            signers=tuple(signers),
             evaluate_every=config.evaluation.every,
         )
         return cls.from_json(terms.to_json())

@@ -24,6 +24,7 @@ from fedbnn.deployment.trial.loopback import Submission
 from fedbnn.federation.loop import Federation
 from fedbnn.federation.sites import place_of
 from fedbnn.privacy import PrivacySettings
+from fedbnn.privacy.account import ledgers_in
 from fedbnn.privacy.ledger import Ledger
 from fedbnn.runs.config import Config
 from fedbnn.runs.experiment import Prepared, run
@@ -199,7 +200,7 @@ def test_a_node_that_sends_nonsense_is_dropped_and_named(loopback: FaultyLoopbac
 
 
 def charges(folder: Path, name: str) -> list[str]:
-    [ledger] = (folder / "sites" / name / "state" / "ledgers").glob("*/*")
+    [ledger] = ledgers_in(folder / "sites" / name / "state" / "ledgers")
     return list(Ledger.read(ledger).charges)
 
 

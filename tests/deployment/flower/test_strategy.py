@@ -1,5 +1,6 @@
 """The strategy over real nodes: equal to the local engine for every method, and unharmed by bad replies."""
 
+import logging
 import sys
 from collections.abc import Callable
 from dataclasses import replace
@@ -14,12 +15,14 @@ from flwr.clientapp import ClientApp
 from fedbnn.base.errors import UserError
 from fedbnn.deployment.flower.attendance import Attendance
 from fedbnn.deployment.flower.client_app import make_app
+from fedbnn.deployment.flower.replies import facts_of
 from fedbnn.deployment.flower.strategy import MOST_FAILURES, FederationStrategy
 from fedbnn.deployment.flower.wire import packed
 from fedbnn.deployment.node import Answer, Node, Request
 from fedbnn.deployment.terms import Terms
 from fedbnn.federation.engines import ClientFailure, Site
 from fedbnn.federation.loop import Federation, Round, roster_of
+from fedbnn.federation.message import BadMessage
 from fedbnn.federation.message import Message as OurMessage
 from fedbnn.federation.method import Method
 from fedbnn.federation.server import Server
@@ -169,20 +172,32 @@ def test_scores_that_cannot_be_read_are_dropped(tmp_path: Path) -> None:
 class Failing(Node):
     """A site whose half breaks, with a value of its records in the error."""
 
+    error: Exception
+
     def answer(self, request: Request) -> Answer:
         if request.kind == "update":
-            raise ClientFailure("record 17 is 4.25")
+            raise self.error
         return super().answer(request)
 
 
+# What a user sees, what an engine says, what Python raises, and what a damaged file of the site's own is.
+FAILURES = (UserError, ClientFailure, RuntimeError, MemoryError, RecursionError, AssertionError, OSError, BadMessage)
+
+
 @pytest.mark.parametrize("share_errors", [False, True])
-def test_why_a_site_cannot_go_on_is_told_only_in_a_simulation(share_errors: bool, tmp_path: Path) -> None:
+@pytest.mark.parametrize("failure", FAILURES)
+def test_why_a_site_cannot_go_on_is_told_only_in_a_simulation(
+    failure: type[Exception], share_errors: bool, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     world = World(configured(SMALL_METHODS[0]), tmp_path)
     broken = Failing(world.terms, world.sites[1], tmp_path / "1", share_metrics=True)
+    broken.error = failure("record 17 is 4.25")
     world.grid.nodes[world.number[1]] = make_app(lambda _: broken, share_errors)
+    flower = logging.getLogger("flwr")
+    flower.addHandler(caplog.handler)
 
     def stop(kind: str, text: str) -> None:
-        assert kind == "client"
+        assert kind == ("user" if failure is UserError else "client")
         raise ClientFailure(text)
 
     world.strategy._failed = stop
@@ -194,6 +209,28 @@ def test_why_a_site_cannot_go_on_is_told_only_in_a_simulation(share_errors: bool
         assert [record.turns[1].rejected for record in world.rounds] == [
             "it refuses: it cannot go on; its log says why"
         ] * (ROUNDS + 1)
+        assert "17" not in "".join(world.told)
+    flower.removeHandler(caplog.handler)
+    assert "record 17 is 4.25" in caplog.text  # at home
+
+
+def test_a_site_that_cannot_be_found_says_no_more(tmp_path: Path) -> None:
+    def missing(context: Context) -> Node:
+        raise FileNotFoundError("/home/anna/records.npz")
+
+    world = World(configured(SMALL_METHODS[0]), tmp_path)
+    world.grid.nodes = {1: make_app(missing)}
+    world.strategy.attendance.greet(world.grid, 1.0)
+    assert world.told == ["node 1 does not take part: it refuses: it cannot go on; its log says why"]
+
+
+def test_what_the_server_asked_wrongly_is_told(tmp_path: Path) -> None:
+    world = World(configured(SMALL_METHODS[0]), tmp_path)
+    request = Message(packed(OurMessage(), {"round": 1.5}), dst_node_id=1000, message_type="train")
+    world.grid.push_messages([request])
+    [reply] = world.grid.pull_messages([request.metadata.message_id])
+    with pytest.raises(BadMessage, match="a request needs 'round'"):
+        facts_of(reply)
 
 
 def test_a_round_that_too_few_answer_is_held_again_and_then_given_up(tmp_path: Path) -> None:

@@ -86,13 +86,25 @@ def test_the_table_that_a_site_file_shows_in_comments_is_one(written, tmp_path) 
     assert (site.privacy.epsilon, site.privacy.delta) == (3.0, 1e-5)
 
 
-def test_under_privacy_the_cap_is_what_the_terms_ask_for(tmp_path) -> None:
-    changes = ("privacy.mechanism=dp_teacher", "privacy.epsilon=2.5", "privacy.delta=1e-7")
-    terms = write_federation(tmp_path / "new", small_config("fedbnn", *changes))
+@pytest.mark.parametrize(
+    ("method", "changes"),
+    [
+        ("fedbnn", ("privacy.mechanism=dp_teacher", "privacy.epsilon=2.5", "privacy.delta=1e-7")),
+        ("dp_fedavg", ("methods.dp_fedavg.epsilon=2.5", "methods.dp_fedavg.delta=1e-7")),
+    ],
+)
+def test_under_a_promise_the_cap_is_what_the_terms_ask_for(tmp_path, method, changes) -> None:
+    terms = write_federation(tmp_path / "new", small_config(method, *changes))
     site = read_site(tmp_path / "new" / "sites" / terms.sites[1] / "site.toml")
     assert site.privacy is not None
     assert (site.privacy.epsilon, site.privacy.delta) == (2.5, 1e-7)
     assert not site.shares(terms)
+
+
+def test_noise_from_a_seed_is_not_deployed(tmp_path) -> None:
+    with pytest.raises(UserError, match="noise = 'seed' is for experiments on one machine"):
+        write_federation(tmp_path / "new", small_config("dp_fedavg", "methods.dp_fedavg.noise=seed"))
+    assert not list(tmp_path.iterdir())
 
 
 def hospitals(tmp_path: Path, *groups: str) -> list[str]:

@@ -5,17 +5,22 @@ import json
 from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Any
 
+import torch
 from flwr.app import Message as FlowerMessage
 from flwr.app import MessageType
 from flwr.serverapp import Grid
 
 from fedbnn.base.errors import UserError
 from fedbnn.base.settings import parsed
-from fedbnn.deployment.flower.wire import packed, unpacked
+from fedbnn.deployment.flower.grid import WatchedGrid
+from fedbnn.deployment.flower.replies import facts_of, line
+from fedbnn.deployment.flower.wire import packed
 from fedbnn.deployment.terms import Terms
 from fedbnn.federation.message import BadMessage, Message
-from fedbnn.models.architectures import MODELS, ModelSettings
+from fedbnn.models.architectures import MODELS, ModelSettings, build
 
+LARGEST_MODEL = 2**28  # weights: as many as a message may bring
+LONGEST_MODEL = 1000  # signs of a model's name and options
 UNKNOWN = "a model that server.toml does not name under models"
 
 
@@ -66,7 +71,7 @@ class Attendance:
             for node in sorted(keys)
             if node not in known
         ]
-        replies = grid.send_and_receive(asked, timeout=timeout) if asked else []
+        replies = WatchedGrid(grid, lambda _: None).send_and_receive(asked, timeout=timeout)
         for node, reason in self._introductions(asked, replies, keys):
             if self._refused.get(node) != reason:
                 self._tell(f"node {node} does not take part: {reason}")
@@ -85,7 +90,9 @@ class Attendance:
                 self._introduce(node, keys[node], facts_of(reply))
                 self._refused.pop(node, None)
             except (BadMessage, UserError) as error:
-                yield node, str(error)
+                yield node, line(str(error))
+            except Exception as error:  # whatever it made up, it is this node that does not take part
+                yield node, f"what it says cannot be read ({type(error).__name__})"
         for node in nodes.values():
             yield node, "it did not say who it is in time"
 
@@ -98,11 +105,12 @@ class Attendance:
         client = self._terms.sites.index(name)
         if client in self.nodes:
             raise BadMessage(f"'{name}' is there already, as node {self.nodes[client]}")
-        if self.keys.setdefault(client, key) != key:
+        if self.keys.get(client, key) != key:
             raise BadMessage(f"'{name}' came with another key than before")
         model = self._buildable(parsed(ModelSettings, json.dumps(facts.get("model")), "model"))
-        if self.models.setdefault(client, model) != model:
+        if self.models.get(client, model) != model:
             raise BadMessage(f"'{name}' had the model {self.models[client].architecture} before")
+        self.keys[client], self.models[client] = key, model
         self.nodes[client] = node
         self._tell(f"'{name}' is there")
 
@@ -111,44 +119,17 @@ class Attendance:
 
         Otherwise one that nobody can build. Methods that exchange outputs never try to.
         """
-        known = model.name in MODELS or model.name in self._importable
-        return model if known else ModelSettings(UNKNOWN)
-
-
-Failed = Callable[[str, str], None]
-
-
-def _ignore(kind: str, text: str) -> None:
-    """Nobody wants to know more than the reply says."""
-
-
-def facts_of(reply: FlowerMessage, failed: Failed = _ignore) -> dict[str, Any]:
-    """The facts of a reply that brings no arrays; a BadMessage with its reason if the node refused or failed."""
-    message, facts = content_of(reply, 0, failed)
-    if message.arrays:
-        raise BadMessage(f"it sent {sorted(message.arrays)}, agreed were no arrays")
-    return facts
-
-
-def content_of(reply: FlowerMessage, most: int, failed: Failed = _ignore) -> tuple[Message, dict[str, Any]]:
-    """Arrays of at most `most` bytes and facts of a reply; a BadMessage with its reason if the node refused or failed.
-
-    Reasons come from nodes and are printed: they are cut, and kept to one line.
-    """
-    if reply.has_error():
-        raise BadMessage(_line(f"Flower says: {reply.error.reason or reply.error.code}"))
-    message, facts = unpacked(reply.content, most)
-    if "failed" in facts:
-        failed(str(facts["failed"]), str(facts.get("text")))
-        raise BadMessage(_line(f"it failed: {facts.get('text')}"))
-    if "refused" in facts:
-        raise BadMessage(_line(f"it refuses: {facts['refused']}"))
-    return message, facts
-
-
-def _line(text: str) -> str:
-    printable = "".join(sign if sign.isprintable() else " " for sign in text)
-    return " ".join(printable.split())[:500]
+        if model.name in self._importable:
+            return model
+        if model.name not in MODELS:
+            return ModelSettings(UNKNOWN)
+        if len(model.architecture) > LONGEST_MODEL:
+            raise BadMessage(f"its model has options of more than {LONGEST_MODEL} signs")
+        with torch.device("meta"):  # its size without the memory
+            made = build(model, self._terms.input_shape, len(self._terms.class_names))
+        if (weights := sum(one.numel() for one in made.parameters())) > LARGEST_MODEL:
+            raise BadMessage(f"its model has {weights} weights, more than {LARGEST_MODEL}")
+        return model
 
 
 def _fingerprint(public_key: bytes) -> str:

@@ -1,10 +1,11 @@
 """A site on Flower: the ClientApp that answers with what its `Node` says, for every method."""
 
 import logging
+import traceback
 from collections.abc import Callable
 from pathlib import Path
 
-from flwr.app import Context
+from flwr.app import Context, RecordDict
 from flwr.app import Message as FlowerMessage
 from flwr.clientapp import ClientApp
 
@@ -14,6 +15,8 @@ from fedbnn.deployment.flower.wire import packed, unpacked
 from fedbnn.deployment.node import LARGEST, Kind, Node, Request
 from fedbnn.federation.engines import ClientFailure
 from fedbnn.federation.message import BadMessage, Message
+
+SILENT = "it cannot go on; its log says why"
 
 log = logging.getLogger("flwr")
 
@@ -38,23 +41,33 @@ def make_app(node_of: Callable[[Context], Node], share_errors: bool = False) -> 
 
 
 def answered(kind: Kind, message: FlowerMessage, find: Callable[[], Node], share_errors: bool) -> FlowerMessage:
-    """The reply to one of the server's messages.
+    """The reply to one of the server's messages, whatever happens.
 
-    Why a site refuses is told to the server. Why it cannot go on is written to the site's own log only: such a text may
-    name files, counts or values of records.
+    What the server itself asked wrongly is told to it. Why a site cannot go on is written to the site's own log only,
+    and the server hears the same words whatever it was: the reason may tell of files, counts or values of records.
     """
     try:
-        received, facts = unpacked(message.content, LARGEST)
-        answer = find().answer(_request(kind, received, facts))
-        content = packed(answer.message, answer.facts)
-    except (Refused, BadMessage) as error:
+        content = _content(kind, message, find)
+    except Refused as error:
         log.error("%s", error)
         content = packed(Message(), {"refused": str(error).removeprefix("refused: ")})
-    except (UserError, ClientFailure) as error:
-        log.error("failed: %s", error)
-        told = {"failed": "user" if isinstance(error, UserError) else "client", "text": str(error)}
-        content = packed(Message(), told if share_errors else {"refused": "it cannot go on; its log says why"})
+    except Exception as error:
+        known = isinstance(error, UserError | ClientFailure)
+        text = str(error) if known else "".join(traceback.format_exception(error))
+        log.error("failed: %s", text)
+        told = {"failed": "user" if isinstance(error, UserError) else "client", "text": text}
+        content = packed(Message(), told if share_errors else {"refused": SILENT})
     return FlowerMessage(content, reply_to=message)
+
+
+def _content(kind: Kind, message: FlowerMessage, find: Callable[[], Node]) -> RecordDict:
+    try:
+        received, facts = unpacked(message.content, LARGEST)
+        request = _request(kind, received, facts)
+    except BadMessage as error:  # of the request alone: one that comes later may be of the site's own files
+        raise Refused(str(error)) from error
+    answer = find().answer(request)
+    return packed(answer.message, answer.facts)
 
 
 def _request(kind: Kind, message: Message, facts: dict[str, object]) -> Request:

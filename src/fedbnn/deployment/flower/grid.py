@@ -49,4 +49,4 @@ class WatchedGrid:
         try:
             return list(self._grid.pull_messages([message.metadata.message_id]))
         except Exception as error:
-            return [Message(Error(UNREADABLE, f"its reply cannot be read: {error}"), reply_to=message)]
+            return [Message(Error(UNREADABLE, f"its reply cannot be read ({type(error).__name__})"), reply_to=message)]

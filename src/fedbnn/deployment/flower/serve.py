@@ -55,6 +55,8 @@ def serve(grid: Grid, folder: Path, tell: Tell = print) -> None:
             rounds=terms.rounds,
             seed=terms.seed,
             privacy=terms.privacy,
+            ledgers=folder / "ledgers",
+            signers=terms.signers,
         )
         server = Server(method, roster, seed=terms.seed, participation=terms.participation)
         _run_rounds(run, terms, settings, server, attendance, grid, tell)
@@ -107,6 +109,7 @@ def _run_rounds(
         terms,
         server,
         attendance,
+        went_on=lambda: run.save_part(server.round_number, seconds, server.save),
         timeout=settings.round_timeout,
         quorum=settings.quorum,
         tell=tell,

@@ -55,6 +55,7 @@ def simulate(journal: Journal, title: str) -> None:
             tell=lambda _: None,  # the journal notes what was dropped
             # After every round: sites save theirs, and refuse to go back to an earlier one.
             finished=lambda record: journal.keep(record, server.save, every=1),
+            went_on=lambda: journal.keep_part(server.round_number, server.save),
             listener=observer.client_done,
             failed=_stop,
         )

@@ -2,11 +2,11 @@
 
 Round n of ours is one round of Flower's: `configure_train` sends what the method broadcasts, `aggregate_train` lets in
 the replies that are as agreed and gives them to the method, `configure_evaluate` and `aggregate_evaluate` ask for
-scores where the round is to be scored. A reply that is not as agreed, late or missing is dropped and named, and the
+scores where the round is to be scored. Where a method's round takes several exchanges, each is a round of Flower's, and
+only the last is followed by scores. A reply that is not as agreed, late or missing is dropped and named, and the
 round goes on with the others; a round that fewer than `quorum` sites answered is held again.
 """
 
-import math
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, cast
@@ -17,8 +17,10 @@ from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Strategy
 
 from fedbnn.base.errors import UserError
-from fedbnn.deployment.flower.attendance import Attendance, content_of, facts_of
+from fedbnn.deployment.flower.attendance import Attendance
 from fedbnn.deployment.flower.grid import WatchedGrid
+from fedbnn.deployment.flower.intake import SPOILS, joined
+from fedbnn.deployment.flower.replies import Failed, Sent, ignore, line, scores_by, sent_by
 from fedbnn.deployment.flower.wire import packed
 from fedbnn.deployment.terms import Terms
 from fedbnn.federation.evaluation import Evaluation
@@ -56,8 +58,9 @@ class FederationStrategy(Strategy):
         quorum: int = 1,
         tell: Callable[[str], None] = print,
         finished: Finished = lambda _: None,
+        went_on: Callable[[], None] = lambda: None,
         listener: Listener = lambda *_: None,
-        failed: Callable[[str, str], None] = lambda *_: None,
+        failed: Failed = ignore,
     ) -> None:
         self.server = server
         self.attendance = attendance
@@ -66,9 +69,11 @@ class FederationStrategy(Strategy):
         self._quorum = quorum
         self._timeout = timeout  # seconds a site has for its turn
         self._listener = listener
-        self._failed = failed  # told of nodes that share why they cannot go on: "user" or "client", and why
+        self._failed = failed
         self._tell = tell
         self._finished = finished
+        self._went_on = went_on  # called after each exchange that is not its round's last
+        self._so_far: dict[int, Turn] = {}  # of a round that takes several exchanges
         self._asked: dict[int, FlowerMessage] = {}
         self._sent: dict[int, Message] = {}
         self._turns: dict[int, Turn] | None = None  # of the round that is to be scored; None: it is held again
@@ -84,7 +89,7 @@ class FederationStrategy(Strategy):
     ) -> list[FlowerMessage]:
         self._started = time.perf_counter()
         number = self.server.round_number + 1
-        wanted = self.server.participants(number)
+        wanted = self.server.asked
         self._wait_for_quorum(grid, wanted)
         there = self.attendance.nodes
         for client in wanted:
@@ -97,37 +102,56 @@ class FederationStrategy(Strategy):
         self, server_round: int, replies: Iterable[FlowerMessage]
     ) -> tuple[ArrayRecord | None, MetricRecord | None]:
         number = self.server.round_number + 1
-        turns: dict[int, Turn] = {}
-        accepted: dict[int, Message] = {}
+        sent: dict[int, Sent] = {}
+        rejected: dict[int, str] = {}
         for client, reply in self._by_client(replies):
-            message, info, seconds, rejected = Message(), {}, 0.0, _SILENT
-            if reply is not None:
-                try:
-                    most = upload_bytes(self.server.method.expected_upload(self.server.roster, client))
-                    message, facts = content_of(reply, most, self._failed)
-                    info, seconds = _numbers(facts.get("info", {})), _number(facts.get("seconds", 0.0))
-                    rejected = self.server.refusal(client, message)
-                except BadMessage as error:
-                    rejected = str(error)
-            if rejected:
-                self._tell(f"round {number}: the reply of '{self._terms.sites[client]}' is dropped: {rejected}")
-            else:
-                accepted[client] = message
-            turns[client] = Turn(info, message.nbytes, self._sent[client].nbytes, seconds, rejected)
-        if len(accepted) < min(self._quorum, len(self.server.participants(number))):
+            sent[client] = Sent(Message(), {}, 0.0)
+            if reply is None:
+                rejected[client] = _SILENT
+                continue
+            try:
+                most = upload_bytes(self.server.expected(client))
+                sent[client] = sent_by(reply, most, self._failed)
+                if refusal := self.server.refusal(client, sent[client].message):
+                    rejected[client] = line(refusal)
+            except BadMessage as error:
+                rejected[client] = str(error)
+        needed = max(min(self._quorum, len(self.server.asked)), self.server.least_replies)
+        accepted = {client: one.message for client, one in sent.items() if client not in rejected}
+        good = self._finish(accepted, needed, rejected)
+        for client, reason in sorted(rejected.items()):
+            self._tell(f"round {number}: the reply of '{self._terms.sites[client]}' is dropped: {reason}")
+        self._turns = None
+        if good < needed:
             self.failures += 1
-            self._turns = None
             if self.failures >= MOST_FAILURES:
                 raise UserError(
-                    f"round {number}: fewer than {self._quorum} good replies {self.failures} times in a row; not "
+                    f"round {number}: fewer than {needed} good replies {self.failures} times in a row; not "
                     f"there: {', '.join(self.attendance.missing) or 'nobody'}"
                 )
-            self._tell(f"round {number} is held again: {len(accepted)} good replies, {self._quorum} are needed")
+            self._tell(f"round {number} is held again: {good} good replies, {needed} are needed")
         else:
             self.failures = 0
-            self.server.take_in(accepted)
-            self._turns = dict(sorted(turns.items()))
-        return None, MetricRecord({"accepted": len(accepted), "asked": len(turns)})
+            for client, one in sent.items():
+                size, reason = self._sent[client].nbytes, rejected.get(client, "")
+                turn = Turn(one.info, one.message.nbytes, size, one.seconds, reason)
+                self._so_far[client] = self._so_far[client].and_then(turn) if client in self._so_far else turn
+            if self.server.round_number == number:
+                self._turns, self._so_far = dict(sorted(self._so_far.items())), {}
+            else:
+                self._went_on()
+        return None, MetricRecord({"accepted": good, "asked": len(sent)})
+
+    def _finish(self, accepted: Mapping[int, Message], needed: int, rejected: dict[int, str]) -> int:
+        """Finish the exchange if enough replies are good; how many are. Those that spoil it join the rejected."""
+        if len(accepted) < needed:
+            return len(accepted)
+        state, spoilt = joined(self.server, accepted)
+        rejected.update(dict.fromkeys(spoilt, SPOILS))
+        good = len(accepted) - len(spoilt)
+        if state is not None and good >= needed:
+            self.server.finish(state)
+        return good
 
     def configure_evaluate(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
@@ -144,11 +168,10 @@ class FederationStrategy(Strategy):
         for client, reply in self._by_client(replies):
             name = self._terms.sites[client]
             try:
-                facts = {} if reply is None else facts_of(reply, self._failed)
                 if reply is None:
                     self._tell(f"the scores of '{name}' are missing: {_SILENT}")
-                if "evaluation" in facts:
-                    scores[client] = _evaluations(facts["evaluation"])
+                elif shared := scores_by(reply, self._failed):
+                    scores[client] = shared
             except BadMessage as error:
                 self._tell(f"the scores of '{name}' are dropped: {error}")
         if self._turns is not None:
@@ -214,24 +237,3 @@ class FederationStrategy(Strategy):
         """
         came = {reply.metadata.reply_to_message_id: reply for reply in replies}
         return [(client, came.get(sent.metadata.message_id)) for client, sent in sorted(self._asked.items())]
-
-
-def _number(value: object) -> float:
-    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
-        raise BadMessage("a fact of its reply is not a finite number")
-    return float(value)
-
-
-def _numbers(facts: object) -> dict[str, float]:
-    if not isinstance(facts, dict) or len(facts) > 100:
-        raise BadMessage("its diagnostics are not numbers by name")
-    return {name[:100]: _number(value) for name, value in facts.items()}
-
-
-def _evaluations(facts: object) -> dict[str, Evaluation]:
-    if not isinstance(facts, dict):
-        raise BadMessage("they are not scores by variant")
-    try:
-        return {variant: Evaluation.from_dict(one) for variant, one in facts.items()}
-    except (AttributeError, KeyError, TypeError, ValueError, OverflowError) as error:
-        raise BadMessage(f"they cannot be read: {error}") from error

@@ -11,6 +11,7 @@ Records are those that `fedbnn run` would deal with the same configuration, so t
 import re
 import shutil
 import tempfile
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -24,6 +25,7 @@ from fedbnn.deployment.alignment import write_alignment
 from fedbnn.deployment.terms import RUN_NAME, Terms, alignment_of
 from fedbnn.federation.engines import Site
 from fedbnn.methods import METHODS
+from fedbnn.privacy.secure.signing import make_signing_key
 from fedbnn.runs.config import Config, toml_value
 from fedbnn.runs.experiment import Prepared
 
@@ -105,12 +107,12 @@ state = "state"
 device = {device}
 
 # May scores and diagnostics leave? They tell of your records, whatever protects the rest.
-# auto: only where the terms protect nothing anyway; or yes, or no
+# auto: only where the terms promise no privacy; or no; or yes, which is refused where they do
 share_metrics = "auto"
 
 # methods from outside ("package.module:Class") that the terms may name: their code runs on your records
 methods = {methods}
-
+{signs}
 # Your records. They never leave.
 [data]
 # {classes}
@@ -135,15 +137,23 @@ options = {options}
 {privacy}
 """
 
+SIGNING_KEY = "signing.key"
+SIGNS = f"""
+# Your private key for secure aggregation; its public half stands in the terms. This one was made for trying out: make
+# your own with `fedbnn flower signing-key`, and let no other party see it.
+signing_key = "{SIGNING_KEY}"
+"""
+
 CAP = """\
 [privacy]
 epsilon = {epsilon}
 delta = {delta}
 # the largest number of sites that hold one and the same record
-multiplicity = {multiplicity}"""
+multiplicity = {multiplicity}
+# disjoint = true    # only if your sets of records, as they change from run to run, are of different people"""
 
 NO_CAP = """\
-# These terms protect nothing (privacy.mechanism = "none"), so a cap would refuse them.
+# These terms promise nothing about records, so a cap would refuse them.
 # [privacy]
 # epsilon = 3.0
 # delta = 1e-5
@@ -164,6 +174,7 @@ def write_federation(folder: Path, config: Config, run: str = "") -> Terms:
             f"evaluation.foreign = '{config.evaluation.foreign}' is for `fedbnn run`: sites are scored on their own "
             "records only; leave it empty"
         )
+    config.chosen().check_deployed()
     prepared = Prepared.of(config, [config.method])
     data = prepared.data
     terms = Terms.of(config, data, run)
@@ -178,6 +189,8 @@ def write_federation(folder: Path, config: Config, run: str = "") -> Terms:
     folder.parent.mkdir(parents=True, exist_ok=True)
     temporary = Path(tempfile.mkdtemp(prefix=f".{folder.name}-", dir=folder.parent))
     try:
+        if terms.privacy.secure:
+            terms = replace(terms, signers=_signers(temporary / "sites", terms))
         _write_app(temporary, folder.resolve(), terms, data)
         for site in prepared.sites:
             _write_site(temporary / "sites" / site.client.name, site, terms, config, data)
@@ -218,7 +231,14 @@ def _write_app(folder: Path, final: Path, terms: Terms, data: FederatedData) -> 
         SERVER.format(methods=toml_value(_from_outside(terms))), encoding="utf-8"
     )
     _write_agreed(folder / "server", terms, data)
-    (folder / "sites").mkdir()
+    (folder / "sites").mkdir(exist_ok=True)
+
+
+def _signers(folder: Path, terms: Terms) -> tuple[str, ...]:
+    """A key for each site in its own folder, for trying out; the public halves."""
+    for name in terms.sites:
+        (folder / name).mkdir(parents=True, mode=0o700)
+    return tuple(make_signing_key(folder / name / SIGNING_KEY) for name in terms.sites)
 
 
 def _from_outside(terms: Terms) -> list[str]:
@@ -233,17 +253,19 @@ def _write_agreed(folder: Path, terms: Terms, data: FederatedData) -> None:
 
 
 def _write_site(folder: Path, site: Site, terms: Terms, config: Config, data: FederatedData) -> None:
-    folder.mkdir(mode=0o700)
-    client, privacy = site.client, config.privacy
+    folder.mkdir(mode=0o700, exist_ok=True)
+    client, promise = site.client, config.chosen().protects(config.privacy)
     cap = NO_CAP
-    if privacy.on:
+    if promise is not None and promise.unit == "record":
+        budget = promise.budget
         cap = CAP.format(
-            epsilon=toml_value(privacy.epsilon), delta=toml_value(privacy.delta), multiplicity=client.multiplicity
+            epsilon=toml_value(budget.epsilon), delta=toml_value(budget.delta), multiplicity=client.multiplicity
         )
     text = SITE.format(
         name=toml_value(client.name),
         device=toml_value(config.engine.device),
         methods=toml_value(_from_outside(terms)),
+        signs=SIGNS if terms.signers else "",
         classes=_class_list(terms.class_names),
         source=data.dataset.name,
         shape=" x ".join(map(str, terms.input_shape)),

@@ -1,0 +1,313 @@
+"""Files that a party is given: whatever they hold, they are read, or refused in one line that a person can use."""
+
+import json
+import os
+import resource
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fedbnn.base.checkpoints import Checkpoints
+from fedbnn.base.errors import UserError
+from fedbnn.base.files import read_json
+from fedbnn.base.settings import parsed
+from fedbnn.data.csv_source import Table, load_csv
+from fedbnn.data.npz_source import NpzFile, load_npz
+from fedbnn.deployment.alignment import read_alignment
+from fedbnn.deployment.server_file import read_server
+from fedbnn.deployment.site import load_site
+from fedbnn.deployment.site_file import RecordsSettings, SiteSettings, read_site
+from fedbnn.deployment.terms import Terms, read_terms
+from fedbnn.federation.message import BadMessage, Message
+from fedbnn.privacy.chain import Chain
+from fedbnn.privacy.ledger import Budget, Cost, Ledger, Limit
+from fedbnn.runs.config import load_config
+from tests.deployment.deployment_sample import small_config, small_terms, write_sites
+from tests.fuzz import corpus
+
+TERMS = small_terms()
+
+
+def outcome(read: Callable[[], object]) -> str:
+    """Nothing where it is read, or why it is not, in one line."""
+    try:
+        read()
+    except (UserError, BadMessage) as error:
+        text = str(error)
+    else:
+        return ""
+    assert "\n" not in text
+    assert 0 < len(text) <= 2_000
+    return text
+
+
+def refused(read: Callable[[], object]) -> None:
+    assert outcome(read)
+
+
+@contextmanager
+def little_memory(more: int) -> Iterator[None]:
+    """Not more than so many bytes beyond what the process has."""
+    used = int(Path("/proc/self/statm").read_text().split()[0]) * os.sysconf("SC_PAGESIZE")
+    before = resource.getrlimit(resource.RLIMIT_AS)
+    resource.setrlimit(resource.RLIMIT_AS, (used + more, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_AS, before)
+
+
+# Settings
+
+
+@pytest.mark.parametrize("read", [read_site, read_server, load_config])
+@pytest.mark.parametrize("name", corpus.TOML)
+def test_settings(tmp_path: Path, name: str, read: Callable[[Path], object]) -> None:
+    file = tmp_path / "settings.toml"
+    file.write_text(corpus.TOML[name], encoding="utf-8", newline="")
+    refused(lambda: read(file))
+
+
+@pytest.mark.parametrize("name", corpus.TOML)
+def test_overrides(name: str) -> None:
+    outcome(lambda: load_config(None, [corpus.TOML[name].split("\n")[0].replace(" = ", "=")]))
+
+
+SITE = """
+name = "a"
+[data]
+path = "records.npz"
+[model]
+options = {hidden = [8]}
+[privacy]
+epsilon = 1
+delta = 1e-5
+"""
+
+
+def test_changed_settings(tmp_path: Path) -> None:
+    file = tmp_path / "site.toml"
+    for data in corpus.flips(SITE.encode(), 300):
+        file.write_bytes(data)
+        outcome(lambda: read_site(file))
+        outcome(lambda: load_config(file))
+
+
+def places(value: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
+    inner = list(value) if isinstance(value, dict) else [0] if isinstance(value, list) and value else []
+    return [path, *(place for key in inner for place in places(value[key], (*path, key)))]
+
+
+@pytest.mark.parametrize("name", corpus.VALUES)
+def test_values_at_any_place_of_the_terms(name: str) -> None:
+    for place in places(TERMS.to_dict()):
+        raw: Any = {"terms": TERMS.to_dict()}
+        target = raw
+        *path, last = ("terms", *place)
+        for key in path:
+            target = target[key]
+        target[last] = "HERE"
+        text = json.dumps(raw["terms"]).replace('"HERE"', corpus.VALUES[name])
+        outcome(lambda text=text: Terms.from_json(text))  # type: ignore[misc]
+
+
+def test_changed_terms(tmp_path: Path) -> None:
+    file = tmp_path / "terms.json"
+    for data in corpus.flips(TERMS.to_json().encode(), 300):
+        file.write_bytes(data)
+        outcome(lambda: read_terms(file))
+
+
+@given(st.text(max_size=50) | st.binary(max_size=50))
+def test_any_text_as_settings(text: str | bytes) -> None:
+    outcome(lambda: parsed(SiteSettings, text))
+
+
+@pytest.mark.parametrize("text", [*corpus.VALUES.values(), *corpus.FACTS.values()])
+def test_json(tmp_path: Path, text: str) -> None:
+    (tmp_path / "file.json").write_text(text)
+    outcome(lambda: read_json(tmp_path / "file.json"))
+
+
+# Arrays
+
+
+def everything(path: Path) -> None:
+    file = NpzFile(path, "data.path = 'x'")
+    for key in file.files:
+        file.array(key)
+
+
+@pytest.mark.parametrize("name", corpus.ARCHIVES)
+def test_archives(tmp_path: Path, name: str) -> None:
+    path = tmp_path / "records.npz"
+    path.write_bytes(corpus.ARCHIVES[name])
+    with little_memory(2**29):
+        refused(lambda: load_npz(str(path)))
+        refused(lambda: read_alignment(path, TERMS))
+        outcome(lambda: everything(path))
+
+
+RECORDS = {
+    "x_train": np.arange(12, dtype=np.float32).reshape(4, 3),
+    "y_train": np.array([0, 1, 0, 1]),
+    "x_test": np.zeros((2, 3), dtype=np.float32),
+    "y_test": np.array([0, 1]),
+    "group_train": np.array(["a", "b", "a", "b"]),
+    "group_test": np.array(["a", "b"]),
+    "fine_label_names": np.array(["no", "yes"]),
+}
+ODD = [
+    *(np.zeros(shape) for shape in ((), (0,), (4,), (4, 0), (0, 3), (4, 3, 1), (1,) * 5, (1,) * 32)),
+    *(
+        np.zeros((4, 3), dtype=kind)
+        for kind in ("?", "<c8", "<f2", "<f8", ">i2", "<u8", "<M8[s]", "<m8[s]", "V4", "S3", "U3")
+    ),
+    np.array(["a", "\ud800", "\n", ""]),
+    np.full(4, np.nan),
+    np.full((4, 3), np.inf),
+    np.full(4, 2**64 - 1, dtype=np.uint64),
+    np.full(4, -(2**63)),
+    np.zeros(4, dtype=[("a", "<f4")]),
+]
+
+
+def test_odd_arrays_at_every_place(tmp_path: Path) -> None:
+    path = tmp_path / "records.npz"
+    terms, settings = site_of(tmp_path)
+    for key in RECORDS:
+        for odd in ODD:
+            np.savez(path, **{**RECORDS, key: odd})
+            outcome(lambda: load_npz(str(path)))
+            outcome(lambda: load_npz(str(path), tests=1))
+            outcome(lambda: load_site(settings, terms))
+
+
+def site_of(folder: Path) -> tuple[Terms, SiteSettings]:
+    file = write_sites(folder / "sites", small_config())[0]
+    settings = read_site(file)
+    return TERMS, SiteSettings(TERMS.sites[0], RecordsSettings(folder / "records.npz"), alignment=settings.alignment)
+
+
+def test_changed_archives(tmp_path: Path) -> None:
+    path = tmp_path / "records.npz"
+    good = corpus.npz(**RECORDS)
+    for data in corpus.flips(good, 400):
+        path.write_bytes(data)
+        outcome(lambda: everything(path))
+        outcome(lambda: load_npz(str(path)))
+
+
+def test_an_archive_that_unfolds_is_refused_before_it_does(tmp_path: Path) -> None:
+    """The header agrees with the archive, and both with nothing on disk."""
+    path = tmp_path / "records.npz"
+    claimed = corpus.archive({"x_train.npy": corpus.npy_header(corpus.described(shape=f"({2**40},)"))})
+    at = claimed.index(b"PK\x01\x02") + 24
+    size = (2**32 - 2).to_bytes(4, "little")
+    path.write_bytes(claimed[:at] + size + claimed[at + 4 :])
+    with little_memory(2**29):
+        refused(lambda: everything(path))
+
+
+# Tables
+
+CSV = "age,sick\n1,yes\n2,no\n3.5,yes\n4,no\n"
+CELLS = [
+    "9" * 5_000,
+    "nan",
+    "inf",
+    "1e999",
+    "\0",
+    "\ud800".encode("utf-8", "surrogatepass").decode("latin-1"),
+    "\x1b[2J",
+]
+
+
+@pytest.mark.parametrize("cell", [*CELLS, '"', "'", ",", '"a\nb"', "x" * 200_000, "1_0", "٣"])
+def test_tables(tmp_path: Path, cell: str) -> None:
+    path = tmp_path / "records.csv"
+    for place in ("age", "sick", "1", "yes"):
+        path.write_text(CSV.replace(place, cell, 1), encoding="utf-8")
+        outcome(lambda: load_csv(str(path), "sick", "", 0.5))
+        outcome(lambda: Table.read(path, "x"))
+
+
+def test_changed_tables(tmp_path: Path) -> None:
+    path = tmp_path / "records.csv"
+    for data in corpus.flips(CSV.encode(), 500):
+        path.write_bytes(data)
+        outcome(lambda: load_csv(str(path), "sick", "", 0.5))
+
+
+# Messages on disk
+
+
+def test_changed_messages() -> None:
+    good = Message({"phi": torch.arange(6.0).view(2, 3), "n": torch.tensor([1, 2])}).to_bytes()
+    for data in corpus.flips(good, 3_000):
+        outcome(lambda data=data: Message.from_bytes(data))  # type: ignore[misc]
+
+
+@pytest.mark.parametrize(
+    "shape",
+    ["[0,4611686018427387904,4611686018427387904]", "[-1]", "[1.5]", f"[{corpus.MORE_DIGITS}]", corpus.nested(5_000)],
+)
+def test_messages_with_absurd_shapes(shape: str) -> None:
+    header = f'{{"x":{{"dtype":"F32","shape":{shape},"data_offsets":[0,0]}}}}'.encode()
+    refused(lambda: Message.from_bytes(len(header).to_bytes(8, "little") + header))
+
+
+# What is kept: ledgers and checkpoints
+
+
+def test_changed_ledgers(tmp_path: Path) -> None:
+    with Ledger.open(tmp_path, "f" * 64, "anna") as ledger:
+        for number in range(3):
+            ledger.release(f"r{number}", "inputs", Cost(0.1), [Limit(Budget(3.0, 1e-5))], lambda: b"bytes")
+    for name in ("ledger.jsonl", "head.json"):
+        file = tmp_path / name
+        good = file.read_bytes()
+        for data in corpus.flips(good, 150):
+            file.write_bytes(data)
+            refused_unless(data == good, lambda: Chain.load(tmp_path))
+        for text in (*corpus.VALUES.values(), *corpus.FACTS.values()):
+            file.write_text(text + "\n")
+            refused(lambda: Chain.load(tmp_path))
+        file.write_text(corpus.nested(100_000))
+        refused(lambda: Ledger.read(tmp_path))
+        file.write_bytes(good)
+    assert len(Ledger.read(tmp_path).entries) == 3
+
+
+def refused_unless(fine: bool, read: Callable[[], object]) -> None:
+    assert bool(outcome(read)) != fine
+
+
+def test_changed_checkpoints(tmp_path: Path) -> None:
+    checkpoints = Checkpoints(tmp_path, "begin anew")
+    checkpoints.save(0, 1.0, lambda folder: (folder / "state").write_bytes(b"state") and None)
+    manifest = tmp_path / "round-00000" / "manifest.json"
+    good = manifest.read_text()
+    for data in corpus.flips(good.encode(), 200):
+        manifest.write_bytes(data)
+        outcome(checkpoints.latest)
+    for value in corpus.VALUES.values():
+        for field in ("round", "seconds", "sha256"):
+            written = json.loads(good) | {field: "HERE"}
+            manifest.write_text(json.dumps(written).replace('"HERE"', value))
+            refused(checkpoints.latest)
+        manifest.write_text(value)
+        refused(checkpoints.latest)
+    os.mkfifo(tmp_path / "pipe")
+    for name in ("../pipe", "/dev/zero", "/dev/stdin", ".", "..", "", "a/b", "\0"):
+        manifest.write_text(json.dumps({"round": 0, "seconds": 1.0, "sha256": {name: "0" * 64}}))
+        refused(checkpoints.latest)
+    manifest.write_text(good)
+    assert checkpoints.latest() is not None
