@@ -1,0 +1,300 @@
+"""Ways to break the privacy layer, each with the tests that must notice.
+
+A mutation is an exact piece of text, which must occur once in its file, and what takes its place. When the text is
+gone because the code has changed, the mutation has to follow it: the script says so and fails.
+"""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Mutation:
+    """Attributes:
+
+    file: below src/fedbnn.
+    tests: files, or names of tests, of which at least one must fail.
+
+    """
+
+    name: str
+    file: str
+    old: str
+    new: str
+    tests: tuple[str, ...]
+
+
+GATE = "privacy/release_gate.py"
+LEDGER = "privacy/ledger.py"
+SUMS = "privacy/sums.py"
+HEAD = "privacy/head.py"
+DP_FEDAVG = "methods/dp_fedavg.py"
+
+AUDIT = "tests/audit/test_audit.py"
+OF_LEDGER = "tests/privacy/test_ledger.py"
+OF_GATE = "tests/privacy/test_release_gate.py"
+OF_SUMS = "tests/privacy/test_sums.py"
+OF_HEAD = "tests/privacy/test_head.py"
+OF_DP_FEDAVG = "tests/methods/test_dp_fedavg.py"
+OF_PLAN = "tests/privacy/test_plan.py"
+OF_ACCOUNTANT = "tests/privacy/test_accountant.py"
+OF_PROTOCOL = "tests/privacy/secure/test_protocol.py"
+OF_SHARES = "tests/privacy/secure/test_noise_shares.py"
+OF_AGGREGATION = "tests/methods/mechanisms/test_aggregation.py"
+OF_OUTPUTS = f"{AUDIT}::test_logits_in_place_of_probabilities_are_caught"
+
+
+def _noise(factor: float) -> Mutation:
+    old = "with_noise(total(), sd, noise).numpy().tobytes()"
+    return Mutation(f"noise x {factor}", GATE, old, old.replace("sd", f"{factor} * sd"), (OF_GATE,))
+
+
+MUTATIONS = (
+    _noise(0.5),
+    _noise(0.7),
+    _noise(0.8),
+    Mutation(
+        "sensitivity halved",
+        HEAD,
+        "return math.hypot(self.clip, self.count_weight)",
+        "return math.hypot(self.clip, self.count_weight) / 2",
+        (OF_HEAD,),
+    ),
+    Mutation(
+        "the count has no part in the sensitivity",
+        HEAD,
+        "return math.hypot(self.clip, self.count_weight)",
+        "return self.clip",
+        (OF_HEAD,),
+    ),
+    Mutation(
+        "sums are rounded, not truncated",
+        SUMS,
+        "return (rows.double() / UNIT).trunc()",
+        "return (rows.double() / UNIT).round()",
+        (OF_SUMS,),
+    ),
+    Mutation(
+        "clipping of DP-SGD off",
+        "privacy/clipping.py",
+        "factor = min(1.0, most / norm) / UNIT",
+        "factor = 1.0 / UNIT",
+        ("tests/privacy/test_clipping.py",),
+    ),
+    Mutation(
+        "ledger not charged",
+        LEDGER,
+        '                self._append("charge", **new.to_row())\n',
+        "                self.charges[release_id] = new\n",
+        (OF_LEDGER,),
+    ),
+    Mutation(
+        "budget not checked",
+        LEDGER,
+        "if (before + cost).fits(limit.budget):",
+        "if True:",
+        (OF_LEDGER,),
+    ),
+    Mutation(
+        "other ledgers of the site do not count",
+        "privacy/account.py",
+        "limits = [Limit(self.cap or self.budget, total(one.cost() for one in others))]",
+        "limits = [Limit(self.cap or self.budget, total(()))]",
+        ("tests/privacy/test_account.py", OF_GATE),
+    ),
+    Mutation(
+        "fresh noise on a stored release",
+        LEDGER,
+        "                if charge.sha256 is not None:\n                    return self._stored(charge)\n",
+        "                if charge.sha256 is not None:\n                    return make()\n",
+        (OF_LEDGER, OF_GATE),
+    ),
+    Mutation(
+        "stored bytes are not checked",
+        LEDGER,
+        "if data is None or hashlib.sha256(data).hexdigest() != charge.sha256:",
+        "if data is None:",
+        (OF_LEDGER,),
+    ),
+    Mutation(
+        "multiplicity ignored in the plan",
+        "privacy/plan.py",
+        "noise = noise_multiplier(epsilon, delta, releases, multiplicity)",
+        "noise = noise_multiplier(epsilon, delta, releases, 1)",
+        (OF_PLAN,),
+    ),
+    Mutation(
+        "releases counted once",
+        "privacy/plan.py",
+        "noise = noise_multiplier(epsilon, delta, releases, multiplicity)",
+        "noise = noise_multiplier(epsilon, delta, 1, multiplicity)",
+        (OF_PLAN,),
+    ),
+    Mutation(
+        "the gap of discrete noise ignored",
+        GATE,
+        "cost = Cost(plan.mu, gap=plan.multiplicity * gap_of(sd, numbers, noise))",
+        "cost = Cost(plan.mu)",
+        (OF_GATE,),
+    ),
+    Mutation(
+        "releases charged half their mu",
+        GATE,
+        "cost = Cost(plan.mu, gap=",
+        "cost = Cost(plan.mu / 2, gap=",
+        (OF_GATE,),
+    ),
+    Mutation(
+        "noise from a seed",
+        "privacy/noise.py",
+        "words = np.frombuffer(bytearray(os.urandom(8 * size)), dtype=np.uint64)",
+        "words = np.random.default_rng(0).integers(0, 2**64, size, dtype=np.uint64)",
+        ("tests/privacy/test_noise.py",),
+    ),
+    Mutation(
+        "reused noise",
+        SUMS,
+        "        drawn = torch.from_numpy(discrete_gaussian(total.numel(), Fraction(sd / UNIT) ** 2))\n",
+        "        drawn = torch.from_numpy(discrete_gaussian(1, Fraction(sd / UNIT) ** 2)).expand(total.numel())\n",
+        (OF_SUMS,),
+    ),
+    Mutation(
+        "logits for simplex",
+        "methods/mechanisms/output_perturbation.py",
+        "onto_simplex(probs.cpu())",
+        "probs.cpu().double()",
+        (OF_OUTPUTS,),
+    ),
+    Mutation(
+        "the sensitivity of one output for all",
+        "privacy/simplex.py",
+        "return math.sqrt(2 * points)",
+        "return math.sqrt(2)",
+        ("tests/privacy/test_paper.py",),
+    ),
+    Mutation(
+        "sampling is not secret",
+        DP_FEDAVG,
+        "poisson_batch(len(records), self.sampling_rate, sample)",
+        "poisson_batch(len(records), self.sampling_rate, torch.Generator().manual_seed(client.seed))",
+        (OF_DP_FEDAVG,),
+    ),
+    Mutation(
+        "a denominator that depends on the records",
+        DP_FEDAVG,
+        "expected = self.sampling_rate * self.records",
+        "expected = self.sampling_rate * len(records)",
+        (OF_DP_FEDAVG,),
+    ),
+    Mutation(
+        "warm-up of DP-FedAvg not counted",
+        DP_FEDAVG,
+        "self.releases(rounds + 1)",
+        "self.releases(rounds)",
+        (OF_DP_FEDAVG,),
+    ),
+    Mutation(
+        "multiplicity ignored by DP-FedAvg",
+        DP_FEDAVG,
+        "self.noise_multiplier(client.rounds, client.multiplicity)",
+        "self.noise_multiplier(client.rounds)",
+        (OF_DP_FEDAVG,),
+    ),
+    Mutation(
+        "updates of clients not clipped by the server",
+        DP_FEDAVG,
+        'clip_update(reply.arrays["weights"].double(), self.clip)',
+        'reply.arrays["weights"].double()',
+        (OF_DP_FEDAVG,),
+    ),
+    Mutation(
+        "facts shared under privacy",
+        "deployment/site_file.py",
+        'self.share_metrics != "no" and terms.chosen().protects(terms.privacy) is None',
+        'self.share_metrics != "no"',
+        ("tests/cli/test_privacy.py::test_facts_are_audited_where_sites_would_send_them",),
+    ),
+    Mutation(
+        "epsilon of a Gaussian without its second term",
+        "privacy/accountant.py",
+        "    return max(0.0, -math.exp(with_record) * math.expm1(min(0.0, without - with_record)))",
+        "    return 0.5 * max(0.0, -math.exp(with_record) * math.expm1(min(0.0, without - with_record)))",
+        (OF_ACCOUNTANT,),
+    ),
+    Mutation(
+        "an audit that sees no facts",
+        "audit/exchange_attacks.py",
+        "return Answer(update.message, update.info if facts else {})",
+        "return Answer(update.message)",
+        (f"{AUDIT}::test_facts_that_leave_are_caught",),
+    ),
+    Mutation(
+        "an audit that does not see the size of noise",
+        "audit/attack.py",
+        "size = math.log(power / answered) if power > 0 else 0.0",
+        "size = 0.0",
+        (f"{AUDIT}::test_noise_that_depends_on_the_number_of_records_is_caught",),
+    ),
+    Mutation(
+        "an audit that chooses by what it counts",
+        "audit/bounds.py",
+        "tried, there = shown[:pilot], present[:pilot]",
+        "tried, there = shown, present",
+        ("tests/audit/test_bounds.py::test_what_is_counted_chooses_nothing",),
+    ),
+    Mutation(
+        "secrets kept after shares are revealed",
+        "privacy/secure/client_half.py",
+        "return self._forgetful(), b",
+        "return self, b",
+        (OF_PROTOCOL,),
+    ),
+    Mutation(
+        "survivors that nobody voted for",
+        "privacy/secure/client_half.py",
+        "if flags != self.survivors:",
+        "if False:",
+        (OF_PROTOCOL,),
+    ),
+    Mutation(
+        "signatures of peers' keys not checked",
+        "privacy/secure/session.py",
+        "        if not self.signers:\n            return",
+        "        if self.about:\n            return",
+        (OF_PROTOCOL,),
+    ),
+    Mutation(
+        "no mask of one's own",
+        "privacy/secure/client_half.py",
+        "words(numbers) + mask(self.seed, session.numbers)",
+        "words(numbers) + 0 * mask(self.seed, session.numbers)",
+        (OF_PROTOCOL,),
+    ),
+    Mutation(
+        "noise divided among all clients, corrupt ones included",
+        "privacy/secure/noise_shares.py",
+        "return self.threshold - self.corrupt",
+        "return self.clients",
+        (OF_SHARES,),
+    ),
+    Mutation(
+        "a record of several clients moves the sum once",
+        "privacy/secure/noise_shares.py",
+        "releases, multiplicity**2)",
+        "releases, multiplicity)",
+        (OF_SHARES,),
+    ),
+    Mutation(
+        "numbers of one sum go into a second",
+        "methods/mechanisms/aggregation.py",
+        "sums(occasion)",
+        'sums("")',
+        (OF_AGGREGATION,),
+    ),
+    Mutation(
+        "the joined guarantee charged in place of the local one",
+        GATE,
+        "cost = Cost(plan.mu, gap",
+        "cost = Cost(plan.mu / (3 if self.settings.secure else 1), gap",
+        (OF_AGGREGATION,),
+    ),
+)
