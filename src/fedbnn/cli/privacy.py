@@ -8,11 +8,15 @@ import typer
 
 from fedbnn.audit import configuration as auditing
 from fedbnn.cli import privacy_tables
-from fedbnn.cli.terminal import ConfigFile, Json, Set, complain, counting, echo_json, out_console
+from fedbnn.cli.terminal import ConfigFile, Json, Set, complain, echo_json, out_console, proving, say
+from fedbnn.deployment.facts import facts_leave
+from fedbnn.deployment.statement import statement as statement_of
+from fedbnn.deployment.statement import write_statement
 from fedbnn.privacy.forecast import forecast
 from fedbnn.privacy.mechanism import MECHANISMS, Sizes
 from fedbnn.privacy.overview import overview
 from fedbnn.runs.config import load_config
+from fedbnn.runs.experiment import cores
 
 app = typer.Typer(no_args_is_help=True, help="Plan, look up and audit what is spent on privacy.")
 
@@ -77,9 +81,32 @@ def spent(
         echo_json(ledgers.to_dict())
     else:
         out_console.print(privacy_tables.overview(ledgers), highlight=False)
-    for account in ledgers.broken:
-        complain(account.problem)
+    for entry in ledgers.broken:
+        complain(entry.problem)
     if ledgers.broken:
+        raise typer.Exit(1)
+
+
+@app.command()
+def statement(
+    folder: Annotated[
+        Path,
+        typer.Argument(metavar="DIR", help="A site's state folder, a run folder, a folder of ledgers, or a ledger's."),
+    ],
+    out: Annotated[Path, typer.Option(help="Folder for statement.html and statement.json.")] = Path(),
+    delta: Annotated[float, typer.Option(help="Delta at which epsilon is told.")] = 1e-5,
+    name: Annotated[str, typer.Option(help="Name of the organisation on the page; without it, the owner's.")] = "",
+) -> None:
+    """Write a page to sign: what left, when, under which guarantee, what remains, and whom to trust for what.
+
+    The exit code is 1 if a ledger is broken, and the page then says that what was spent is not known.
+    """
+    made = statement_of(folder, delta, name)
+    for file in write_statement(made, out):
+        say(str(file))
+    for problem in made.broken:
+        complain(problem)
+    if made.broken:
         raise typer.Exit(1)
 
 
@@ -87,8 +114,10 @@ def spent(
 def audit(
     config: ConfigFile = None,
     changes: Set = None,
-    trials: Annotated[int, typer.Option(help="Attacks with the record, and as many without it.")] = 1000,
+    trials: Annotated[int, typer.Option(help="Attacks; a coin decides whether the record is there.")] = auditing.TRIALS,
+    minutes: Annotated[float, typer.Option(help="The audit ends after this time, if that comes first.")] = 10.0,
     confidence: Annotated[float, typer.Option(help="Probability with which the lower bound holds.")] = 0.999,
+    workers: Annotated[int, typer.Option(help="Worker processes; 0: one for each core.")] = 0,
     as_json: Json = False,
 ) -> None:
     """Attack a client of this configuration and see whether its guarantee holds; takes minutes. CONFIG as in `run`.
@@ -96,8 +125,16 @@ def audit(
     The exit code is 1 if the guarantee is refuted.
     """
     settings = load_config(config, changes or [])
-    with counting("audit", trials) as progress:
-        verdict = auditing.audit(settings, trials=trials, confidence=confidence, progress=progress)
+    with proving("audit", trials) as progress:
+        verdict = auditing.audit(
+            settings,
+            trials=trials,
+            minutes=minutes,
+            confidence=confidence,
+            workers=workers or cores(),
+            facts=facts_leave(settings),
+            progress=progress,
+        )
     if as_json:
         echo_json(verdict.to_dict())
     else:

@@ -9,7 +9,7 @@ from rich.text import Text
 from fedbnn.audit.configuration import AuditResult
 from fedbnn.cli.tables import Printed
 from fedbnn.privacy.forecast import Forecast
-from fedbnn.privacy.overview import Account, Overview, Shared
+from fedbnn.privacy.overview import Entry, Overview, Shared
 from fedbnn.report.privacy import rounded_up
 from fedbnn.report.table import Row, row, table
 
@@ -48,13 +48,13 @@ def forecast(planned: Forecast) -> Group:
 
 def overview(ledgers: Overview) -> Group:
     """A row for every ledger that can be read, and what its numbers mean."""
-    titles = ["owner", "records", "releases", "μ", "ε spent", "cap", "left"]
-    accounts = table(titles, [_row(account) for account in ledgers.accounts if not account.problem], words=2)
+    titles = ["owner", "records", "releases", "ε spent", "cap", "left"]
+    rows = table(titles, [_row(entry) for entry in ledgers.entries if not entry.problem], words=2)
     words = (
         f"ε spent is at δ = {ledgers.delta:g}, for one record, by all releases in the ledger; cap is the budget at the "
         "last charge, left is what remains of it, at its own δ; records are named by their fingerprint."
     )
-    return Group(Printed(accounts), Text(words), *(Text(line) for line in _conclusions(ledgers)))
+    return Group(Printed(rows), Text(words), *(Text(line) for line in _conclusions(ledgers)))
 
 
 def audit(result: AuditResult) -> Group:
@@ -64,8 +64,9 @@ def audit(result: AuditResult) -> Group:
         row("proved, at least", f"{result.mu_lower:.3f}", f"{result.epsilon_lower:,.3f}"),
     ]
     words = (
-        f"{result.mechanism}, ε at δ = {result.delta:g}, {result.trials:,} attacks with and without one record; the "
-        f"lower bound holds with probability {result.confidence:g}."
+        f"{result.mechanism}, releases: {result.releases:,}; ε at δ = {result.delta:g}; {result.trials:,} attacks with "
+        f"or without one record in {result.seconds / 60:.1f} minutes prove {result.mu_lower / result.mu:.0%} of the "
+        f"claimed μ; the lower bound holds with probability {result.confidence:g}."
     )
     verdict = (
         Text("The guarantee is refuted: one record shows more than it allows. Release nothing.", style="red")
@@ -93,14 +94,13 @@ def _signal(planned: Forecast) -> Iterator[tuple[str, str]]:
         yield f"of all {planned.sizes.clients} clients together{at_most}", f"{planned.all_clients:.3g}"
 
 
-def _row(account: Account) -> Row:
-    cap, left = account.cap, account.left
+def _row(entry: Entry) -> Row:
+    cap, left = entry.cap, entry.left
     return row(
-        account.owner,
-        account.fingerprint[:_SHOWN],
-        f"{account.releases:,}",
-        f"{rounded_up(account.mu, 3):.3f}",
-        epsilon(account.epsilon),
+        entry.owner,
+        entry.fingerprint[:_SHOWN],
+        f"{entry.releases:,}",
+        epsilon(entry.epsilon),
         "none" if cap is None else f"{cap.epsilon:g} at {cap.delta:g}",
         "" if left is None else f"{math.floor(left * 1000 + 1e-6) / 1000:,.3f}",
     )
