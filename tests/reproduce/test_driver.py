@@ -53,6 +53,25 @@ def test_rows_are_also_selected_by_their_method(tmp_path, folder):
     assert {cell.row for cell in work.cells} == {"ours", "secret"}
 
 
+def test_results_of_runs_that_are_not_here_are_kept_and_only_the_others_are_missing(plan, tmp_path):
+    """As in a clone, where results are committed and runs are not."""
+    out = tmp_path / "out"
+    first = driver.prepare(plan, ["table1"], tmp_path / "there", Selection(rows=["fedavg"], sizes=["small"]))
+    assert driver.run(first, out) == []
+    committed = json.loads((out / "table1.json").read_text())
+    here = tmp_path / "here"
+    work = driver.prepare(plan, ["table1"], here, Selection(rows=["fedavg"]))
+    work.write(out)
+    assert json.loads((out / "table1.json").read_text()) == committed
+    assert driver.run(work, out, missing=True) == []
+    assert [path.name for path in here.iterdir()] == [cell.folder.name for cell in work.cells if cell.size == "medium"]
+    runs = {run["run"] for entry in json.loads((out / "table1.json").read_text())["entries"] for run in entry["runs"]}
+    assert runs == {cell.folder.name for cell in work.cells}
+    changed = driver.prepare(plan, ["table1"], here, Selection(rows=["fedavg"]), ["training.local_epochs=3"])
+    changed.write(out)  # another configuration is another run
+    assert not any(entry["runs"] for entry in json.loads((out / "table1.json").read_text())["entries"])
+
+
 @pytest.mark.parametrize(
     ("selection", "words"),
     [

@@ -171,10 +171,10 @@ def test_every_method_is_on_the_digits_that_it_can_run_on():
 def test_the_private_picture_has_each_budget_on_both_data_sets():
     plan = load(find("privacy"))
     entries = expand(plan, "accuracy", Path("runs"))
-    budgets = {0.5, 1, 2, 3, 5, 8, 1e6}
+    budgets = {1, 3, 8}
     for data in ("mnist", "cifar10"):
         here = [(e.row, e.place["x"], e.cells[0].config) for e in entries if e.column.data == data]
-        assert {x for row, x, _ in here if row == "dp_teacher"} == budgets
+        assert {x for row, x, _ in here if row == "dp_teacher"} == budgets | {1e6}
         assert {x for row, x, _ in here if row == "dp_fedavg"} == budgets
         assert all(config.data.source == data for *_, config in here)
         assert all(c.privacy.epsilon == x and c.privacy.mechanism == row for row, x, c in here if row == "dp_teacher")

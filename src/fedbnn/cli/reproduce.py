@@ -40,6 +40,9 @@ def reproduce(
         Path, typer.Option(help="Folder of the results; a folder of the scale's name is made in it.")
     ] = Path("results"),
     runs: Annotated[Path, typer.Option(help="Folder of the runs.")] = Path("runs/reproduce"),
+    missing: Annotated[
+        bool, typer.Option("--missing", help="Run only what the results do not have yet, wherever it was run.")
+    ] = False,
     finished: Annotated[bool, typer.Option("--finished", help="Run nothing; write what has been run.")] = False,
     show_cells: Annotated[bool, typer.Option("--list", help="Run nothing; list the cells and what is done.")] = False,
 ) -> None:
@@ -66,7 +69,7 @@ def reproduce(
         work.write(folder)
     else:
         with CellProgress(error_console) as progress:
-            problems = driver.run(work, folder, progress)
+            problems = driver.run(work, folder, progress, missing=missing)
     say(f"Results: {(folder / 'index.html').resolve()}")
     if problems:
         error_console.print(f"{len(problems)} of {len(work.cells)} cells failed", style="red")

@@ -31,8 +31,14 @@ COPIED = (
 )
 
 
-def collect(plan: Plan, name: str, entries: Sequence[Entry], changes: Sequence[str]) -> dict[str, Any]:
-    """The contents of NAME.json."""
+def collect(
+    plan: Plan,
+    name: str,
+    entries: Sequence[Entry],
+    changes: Sequence[str],
+    known: Mapping[str, dict[str, Any]] | None = None,
+) -> dict[str, Any]:
+    """The contents of NAME.json; `known` are runs that need not be there, by name."""
     study = plan.contents.studies[name]
     settings = study.model_dump(exclude={"set"})
     return {
@@ -42,12 +48,14 @@ def collect(plan: Plan, name: str, entries: Sequence[Entry], changes: Sequence[s
         **settings,
         "changed": list(changes),
         "row_titles": {one: row.title for one, row in plan.contents.rows.items() if any(e.row == one for e in entries)},
-        "entries": [_entry(entry, plan.contents.rows[entry.row], study) for entry in entries],
+        "entries": [_entry(entry, plan.contents.rows[entry.row], study, known or {}) for entry in entries],
         **({"paper_sizes": paper_sizes()} if isinstance(study, Cost) else {}),
     }
 
 
-def _entry(entry: Entry, row: Row, study: object) -> dict[str, Any]:
+def _entry(entry: Entry, row: Row, study: object, known: Mapping[str, dict[str, Any]]) -> dict[str, Any]:
+    bins = isinstance(study, Reliability)
+    runs = [_run(cell, bins=bins) or known.get(cell.folder.name) for cell in entry.cells]
     facts: dict[str, Any] = {
         **entry.place,
         "row": entry.row,
@@ -55,7 +63,7 @@ def _entry(entry: Entry, row: Row, study: object) -> dict[str, Any]:
         "data": entry.column.data,
         "size": entry.column.size,
         "seeds": [cell.config.seed for cell in entry.cells],
-        "runs": [summary for cell in entry.cells if (summary := _run(cell, bins=isinstance(study, Reliability)))],
+        "runs": [run for run in runs if run is not None],
     }
     place = (entry.column.data, entry.column.size)
     if row.published and place in (cells := published.TABLE1[row.published]):

@@ -16,7 +16,7 @@ from fedbnn.base.wording import did_you_mean
 from fedbnn.federation.engines import ClientFailure, Engine
 from fedbnn.reproduce.cells import Cell, Entry, expand
 from fedbnn.reproduce.plan import Plan, columns, row_names
-from fedbnn.reproduce.write import make_folder, write_page, write_study
+from fedbnn.reproduce.write import known_runs, make_folder, write_page, write_study
 from fedbnn.runs import experiment
 from fedbnn.runs.config import Config, EngineSettings
 from fedbnn.runs.observer import Observer
@@ -182,9 +182,12 @@ class Watcher(Observer):
         """A cell is done, or has failed with this problem."""
 
 
-def run(work: Work, out: Path, watcher: Watcher | None = None) -> list[str]:
-    """Run what is not finished; the problems of the cells that failed."""
+def run(work: Work, out: Path, watcher: Watcher | None = None, *, missing: bool = False) -> list[str]:
+    """Run what is not finished, or with `missing` only what the results do not have; the problems of failed cells."""
     watcher = watcher or Watcher()
+    if missing:
+        known = {run for name in work.entries for run in known_runs(out, name)}
+        work = replace(work, cells=[cell for cell in work.cells if cell.folder.name not in known])
     check(work.cells)
     make_folder(out)
     with Runner(watcher) as runner:

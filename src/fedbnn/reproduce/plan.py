@@ -5,7 +5,6 @@ override is a `dotted.key=value`, as `fedbnn run --set` takes it. Later ones win
 column or point, command line.
 """
 
-import tomllib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,6 +13,7 @@ from typing import Annotated, Any, Literal, Self, TypeVar, get_args, get_origin
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from fedbnn.base.errors import UserError
+from fedbnn.base.settings import as_json, read_tables
 from fedbnn.base.wording import did_you_mean
 from fedbnn.federation.evaluation import DETECTION, SCORES
 from fedbnn.methods import METHODS
@@ -202,10 +202,10 @@ def load(folder: Path) -> Plan:
 
 def read(path: Path, kind: type[AnyPart]) -> AnyPart:
     """A TOML file of this kind; the first mistake becomes one line that names the key, the value and the rule."""
+    tables = read_tables(path)
+    as_json(tables, str(path))  # what this refuses, nobody can print either
     try:
-        return kind.model_validate(tomllib.loads(path.read_text(encoding="utf-8")))
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-        raise UserError(f"{path}: cannot be read as TOML: {error}") from None
+        return kind.model_validate(tables)
     except ValidationError as error:
         raise UserError(f"{path}: {_explain(error, kind)}") from None
 

@@ -25,13 +25,25 @@ def make_folder(out: Path) -> None:
 
 
 def write_study(out: Path, plan: Plan, name: str, entries: Sequence[Entry], changes: Sequence[str]) -> None:
-    """NAME.json, and from it alone NAME.md and its figures."""
+    """NAME.json, and from it alone NAME.md and its figures.
+
+    Of a run that is not there, what NAME.json says already is kept: a part of a study can be made anew in a clone.
+    """
     path = out / f"{name}.json"
-    write_json(path, collect(plan, name, entries, changes))
+    write_json(path, collect(plan, name, entries, changes, known_runs(out, name)))
     written = section(read_json(path))
     for figure in written.figures:
         write_atomically(out / f"{figure.name}.svg", alone(figure.chart))
     write_atomically(out / f"{name}.md", written.markdown(level=1))
+
+
+def known_runs(out: Path, name: str) -> dict[str, dict[str, Any]]:
+    """What NAME.json says of runs, by their names, which end in a hash of their configuration."""
+    path = out / f"{name}.json"
+    study = read_json(path) if path.exists() else {}
+    if study.get("format") != FORMAT:
+        return {}
+    return {run["run"]: run for entry in study["entries"] for run in entry["runs"]}
 
 
 def write_page(out: Path, plan: Plan) -> Path:

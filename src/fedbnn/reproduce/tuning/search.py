@@ -6,7 +6,6 @@ from, whose first candidate is always the defaults. Overrides come in this order
 line, the method's `set`, the candidate.
 """
 
-import tomllib
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -15,7 +14,7 @@ from typing import Any, Self
 from pydantic import Field, model_validator
 
 from fedbnn.base.errors import UserError
-from fedbnn.base.settings import fields_of
+from fedbnn.base.settings import fields_of, read_tables
 from fedbnn.base.wording import did_you_mean
 from fedbnn.federation.evaluation import SCORES
 from fedbnn.methods.registry import find_method
@@ -146,8 +145,8 @@ def scores_of(aim: str) -> list[str]:
 def _is_search(path: Path) -> bool:
     """A search has `seeds`, a configuration `seed`; what cannot be read is told of by whoever reads it."""
     try:
-        return "seeds" in tomllib.loads(path.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError):
+        return "seeds" in read_tables(path)
+    except UserError:
         return False
 
 
