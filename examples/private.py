@@ -24,9 +24,9 @@ def run(data: fedbnn.FederatedData, privacy: fedbnn.PrivacySettings, ledgers: Pa
 
 def show(what: str, ledgers: Path) -> None:
     """What the ledgers say, as `fedbnn privacy spent` does."""
-    accounts = overview(ledgers, delta=1e-5).accounts
-    worst = max(accounts, key=lambda account: account.epsilon)
-    print(f"{what}: {len(accounts)} ledgers, {worst.releases} release each, ", end="")
+    entries = overview(ledgers, delta=1e-5).entries
+    worst = max(entries, key=lambda entry: entry.epsilon)
+    print(f"{what}: {len(entries)} ledgers, {worst.releases} release each, ", end="")
     print(f"spent {worst.epsilon:.3f}, left {worst.left:.3f}")
 
 
