@@ -58,7 +58,9 @@ def repeatable(stream: Stream) -> Iterator[None]:
             torch.random.fork_rng(forked, device_type="cuda"),
             cudnn.flags(enabled=cudnn.enabled, deterministic=True, allow_tf32=False),
         ):
-            torch.manual_seed(stream.child("global").seed)
+            # torch.manual_seed reaches every device, and writes down the call stack for it: 2 ms that the CPU can save.
+            seed = torch.default_generator.manual_seed if stream.device == CPU else torch.manual_seed
+            seed(stream.child("global").seed)
             yield
     finally:
         torch.set_num_threads(threads)
