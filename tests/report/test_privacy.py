@@ -9,7 +9,7 @@ import pytest
 from fedbnn.methods.dp_fedavg import DPFedAvg
 from fedbnn.privacy.mechanism import MECHANISMS
 from fedbnn.report import write_report
-from fedbnn.report.privacy import Guarantee, all_protected, briefly, in_words, protected
+from fedbnn.report.privacy import Guarantee, all_protected, briefly, explained, in_words, protected
 from fedbnn.report.protection import PROTECTIONS, meaning
 from tests.federation_sample import small_sites
 from tests.report.reader import Reader
@@ -101,6 +101,18 @@ def test_nothing_is_said_of_what_is_not_known(tmp_path: Path) -> None:
     assert protected(None) == protected(guarantee("dp_teacher", math.inf)) == ()
     assert all_protected([("fedbnn", None)]) == []
     assert "no bound" in in_words(guarantee("dp_teacher", math.inf), sends=True)
+
+
+def test_secure_aggregation_has_two_numbers_and_the_safe_one_is_in_the_table(tmp_path: Path) -> None:
+    _, text = read(write_run(tmp_path, sample_result() | entries("dp_moments", 10.21) | {"epsilon_joined": 3.0}))
+    assert "That holds even if the secure aggregation is broken" in text
+    assert "as long as nobody sees more than sums over clients, ε = 3.00." in text
+    both = Guarantee(10.21, 1e-5, "record", "dp_moments", 3.0)
+    assert "with ε = 10.21: Any one record" in in_words(both, sends=True)
+    assert "ε = 3.00." in in_words(both, sends=True)
+    assert "as long as the secure aggregation does, it is smaller: fedbnn 3.00." in explained([("fedbnn", both)], False)
+    assert "aggregation" not in explained([("fedbnn", guarantee("dp_moments"))], False)
+    assert "aggregation" not in in_words(guarantee("dp_moments"), sends=True)
 
 
 def test_the_factor_is_rounded_up() -> None:

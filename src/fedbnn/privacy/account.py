@@ -20,7 +20,7 @@ from fedbnn.privacy.accountant import Guarantee
 from fedbnn.privacy.chain import HEAD, LINES, read_file
 from fedbnn.privacy.cost import Budget, Cost, total
 from fedbnn.privacy.ledger import RECORDS, STORED, Ledger, Limit
-from fedbnn.privacy.spending import Spending
+from fedbnn.privacy.spending import Charge, Spending
 
 
 @dataclass(frozen=True, eq=False)
@@ -66,14 +66,22 @@ class Account:
             name = f"release-{inputs[:32]}"
             return ledger.release(name, inputs, cost, limits, make, run=self.run, joined=joined)
 
-    def spent(self) -> Cost:
-        """What everything that counts with these records cost so far."""
+    def charges(self) -> list[Charge]:
+        """Everything that was charged so far and counts with these records."""
         own = [Ledger.read(self.ledger)] if self.ledger in ledgers_in(self.folder) else []
-        return total(spending.cost() for spending in (*own, *self._others()))
+        return [charge for spending in (*own, *self._others()) for charge in spending.entries]
+
+    def spent(self) -> Cost:
+        """What all of it cost together."""
+        return total(charge.cost for charge in self.charges())
 
     def guarantee(self, mechanism: str) -> Guarantee:
-        """The same at the budget's delta."""
-        return Guarantee(self.spent().epsilon(self.budget.delta), self.budget.delta, "record", mechanism)
+        """What it comes to at the budget's delta."""
+        charges, delta = self.charges(), self.budget.delta
+        joined = None
+        if any(charge.joined for charge in charges):
+            joined = total(charge.joined_cost for charge in charges).epsilon(delta)
+        return Guarantee(total(charge.cost for charge in charges).epsilon(delta), delta, "record", mechanism, joined)
 
     @cached_property
     def _contents(self) -> bytes:

@@ -43,9 +43,7 @@ class Guarantee:
     delta: float
     unit: Literal["record", "client"]  # what one may add or remove
     mechanism: str
-
-    def to_dict(self) -> dict[str, float | str]:
-        return {"epsilon": self.epsilon, "delta": self.delta, "unit": self.unit, "mechanism": self.mechanism}
+    joined: float | None = None  # the epsilon as long as only sums over clients can be seen, where that is another one
 
 
 def _require(field: str, value: float, holds: bool, rule: str) -> None:

@@ -45,6 +45,11 @@ class Charge:
     joined: float = 0.0  # mu where only the sum of several clients' releases can be seen; zero: each can be
     sha256: str | None = None  # of the stored bytes; None while the release is charged but not done
 
+    @property
+    def joined_cost(self) -> Cost:
+        """What it costs as long as nobody sees more than sums of several clients' releases."""
+        return Cost(self.joined, gap=self.cost.gap) if self.joined else self.cost
+
     def to_row(self) -> Row:
         """The fields of its line, but those that every line has."""
         if len(self.cost.sampled) > 1:

@@ -20,12 +20,14 @@ class Guarantee:
         delta: the chance that is left out of account.
         unit: what is hidden: one "record", or all records of one "client".
         mechanism: how it is done, in a word or two.
+        joined: the ε as long as nobody sees more than sums over clients (secure aggregation); None: it makes none.
     """
 
     epsilon: float
     delta: float
     unit: str
     mechanism: str
+    joined: float | None = None
 
     @property
     def terms(self) -> str:
@@ -37,12 +39,16 @@ def epsilon_text(guarantee: Guarantee | None) -> str:
     """ε, rounded up."""
     if guarantee is None:
         return NONE
-    if math.isnan(guarantee.epsilon):
+    return _number(guarantee.epsilon)
+
+
+def _number(epsilon: float) -> str:
+    if math.isnan(epsilon):
         return MISSING
-    if math.isinf(guarantee.epsilon):
+    if math.isinf(epsilon):
         return "∞"
-    decimals = 2 if guarantee.epsilon < 100 else 0
-    return f"{rounded_up(guarantee.epsilon, decimals):,.{decimals}f}"
+    decimals = 2 if epsilon < 100 else 0
+    return f"{rounded_up(epsilon, decimals):,.{decimals}f}"
 
 
 def rounded_up(value: float, decimals: int) -> float:
@@ -87,6 +93,8 @@ def explained(methods: Sequence[tuple[str, Guarantee | None]], several_seeds: bo
     words += "."
     if len(given) < len(methods):
         words += f" “{NONE}” means that nothing is guaranteed; a method that sends nothing needs no guarantee."
+    if sums := [f"{method} {_number(one.joined)}" for method, one in given if one.joined is not None]:
+        words += f" It holds whatever happens; as long as the secure aggregation does, it is smaller: {listed(sums)}."
     if not comparable([guarantee for _, guarantee in given]):
         words += " Guarantees for different units or δ do not compare."
     return words
@@ -100,7 +108,16 @@ def in_words(guarantee: Guarantee | None, sends: bool) -> str:
         return "What clients sent went through a private mechanism, but no bound on ε follows from its settings."
     return (
         f"Differential privacy at {guarantee.unit} level ({guarantee.mechanism}), with ε = {epsilon_text(guarantee)}: "
-        f"{meaning(guarantee.epsilon, guarantee.delta, guarantee.unit)} Smaller is stronger."
+        f"{meaning(guarantee.epsilon, guarantee.delta, guarantee.unit)} Smaller is stronger.{_while_joined(guarantee)}"
+    )
+
+
+def _while_joined(guarantee: Guarantee) -> str:
+    if guarantee.joined is None:
+        return ""
+    return (
+        " That holds even if the secure aggregation is broken; as long as nobody sees more than sums over clients, "
+        f"ε = {_number(guarantee.joined)}."
     )
 
 
@@ -117,7 +134,7 @@ def protected(guarantee: Guarantee | None) -> Lines:
         ("What leaves a client", (protection.sent,)),
         ("What is protected", (meaning(guarantee.epsilon, guarantee.delta, guarantee.unit),)),
         ("Against whom", (protection.against,)),
-        ("What ε counts", (protection.counted,)),
+        ("What ε counts", (f"{protection.counted}{_while_joined(guarantee)}",)),
         ("What is not protected", protection.gaps),
     )
 

@@ -99,6 +99,7 @@ class Result(Scores):
     scored: Variant = "personal"
     variants: dict[Variant, Scores] = Field(default_factory=dict)
     epsilon_spent: float | None = Field(default=None, ge=0)
+    epsilon_joined: float | None = Field(default=None, ge=0)
     delta: float | None = Field(default=None, ge=0, lt=1)
     privacy_unit: Literal["record", "client"] | None = None
     mechanism: str | None = None
@@ -137,7 +138,7 @@ class Result(Scores):
     def guarantee(self) -> Guarantee | None:
         if self.epsilon_spent is None or self.delta is None or self.privacy_unit is None or self.mechanism is None:
             return None
-        return Guarantee(self.epsilon_spent, self.delta, self.privacy_unit, self.mechanism)
+        return Guarantee(self.epsilon_spent, self.delta, self.privacy_unit, self.mechanism, self.epsilon_joined)
 
 
 def _same(one: float, other: float) -> bool:

@@ -136,7 +136,7 @@ class Together:
         """Epsilon where only sums over sites can be seen of what was aggregated; None: nothing was."""
         if not any(release.charge.joined for release in self.releases):
             return None
-        return total(_joined(release.charge) for release in self.releases).epsilon(self.delta)
+        return total(release.charge.joined_cost for release in self.releases).epsilon(self.delta)
 
     @cached_property
     def of_two_records(self) -> float | None:
@@ -229,7 +229,3 @@ def cost_dict(cost: Cost) -> dict[str, Any]:
 def number(value: float | None) -> float | str | None:
     """As strict JSON has it, which knows no infinity."""
     return "infinity" if value is not None and math.isinf(value) else value
-
-
-def _joined(charge: Charge) -> Cost:
-    return Cost(charge.joined, gap=charge.cost.gap) if charge.joined else charge.cost

@@ -23,6 +23,7 @@ COPIED = (
     "scored",
     "variants",
     "epsilon_spent",
+    "epsilon_joined",
     "delta",
     "privacy_unit",
     "bytes_up_per_client_round",

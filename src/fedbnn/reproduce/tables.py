@@ -133,10 +133,15 @@ def privacy_note(study: Json) -> str:
                 spent[entry["row"]] = run
     parts = [
         f"{study['row_titles'][row]}: ε = {rounded_up(run['epsilon_spent'], 2):.2f} at δ = {run['delta']:g} for one "
-        f"{run['privacy_unit']}"
+        f"{run['privacy_unit']}{_while_joined(run)}"
         for row, run in spent.items()
     ]
     return f"Spent on privacy: {'; '.join(parts)}. All other rows guarantee nothing." if parts else ""
+
+
+def _while_joined(run: Json) -> str:
+    joined = run.get("epsilon_joined")
+    return f" ({rounded_up(joined, 2):.2f} as long as the secure aggregation holds)" if joined is not None else ""
 
 
 def missing_note(study: Json) -> str:

@@ -167,6 +167,7 @@ def _privacy(config: Config, sites: Sequence[Site], turns: Sequence[int]) -> dic
     weakest = max(guarantees, key=lambda one: one.epsilon)
     return {
         "epsilon_spent": weakest.epsilon,
+        **({} if weakest.joined is None else {"epsilon_joined": weakest.joined}),
         "delta": weakest.delta,
         "privacy_unit": weakest.unit,
         "mechanism": weakest.mechanism,

@@ -165,6 +165,9 @@ def test_the_ledger_is_charged_the_local_guarantee_once(tmp_path):
         mu_sum = math.sqrt(2) * shares.mu_joined
         assert spending.cost().mu == pytest.approx(mu_sum * math.sqrt(3), rel=1e-5)
         assert gaussian_epsilon(mu_sum, 1e-5) == pytest.approx(3, rel=1e-4)
+        told = site.client.gate.guarantee()
+        assert told.joined == pytest.approx(3, rel=1e-4)
+        assert told.epsilon == pytest.approx(gaussian_epsilon(mu_sum * math.sqrt(3), 1e-5), rel=1e-4)
 
 
 def test_noise_of_the_sum_is_as_small_as_promised(tmp_path):
