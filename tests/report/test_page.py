@@ -214,6 +214,17 @@ def test_uncertainty_bars_are_shares_of_their_own_kind(run_page: str) -> None:
         np.testing.assert_allclose(heights / heights.sum(), counts[counts > 0] / counts.sum(), atol=1e-3)
 
 
+def test_the_auroc_is_exact_and_missing_in_results_that_counted_no_pairs(run_page: str, tmp_path: Path) -> None:
+    result = sample_result()
+    exact = UncertaintyHistogram.from_dict(result["uncertainty"]["total"]).auroc
+    assert f"AUROC {exact:.3f}." in chart(run_page, "Total uncertainty of fedbnn").get("aria-label", "")
+    for kind in ("total", "epistemic"):
+        for name in ("pairs", "won"):
+            del result["uncertainty"][kind][name]
+    label = chart(page_of(tmp_path, result), "Total uncertainty of fedbnn").get("aria-label", "")
+    assert f"AUROC {MISSING}." in label
+
+
 def test_learning_curve_follows_the_rounds_that_were_evaluated(tmp_path: Path) -> None:
     result = sample_result()
     kept = [0, 5, 10, 12]

@@ -97,6 +97,10 @@ class Evaluation:
         _check_bins(bins)
         for histogram in (total, epistemic):
             _check_counts(histogram.edges, UNCERTAINTY_BINS, histogram.right, histogram.wrong)
+            if not np.array_equal(histogram.pairs, histogram.wrong * float(histogram.right.sum())):
+                raise ValueError("pairs are not all pairs of a right and a wrong prediction")
+            if not ((histogram.won >= 0) & (histogram.won <= histogram.pairs)).all():
+                raise ValueError("won is not between 0 and the number of pairs")
         return cls(_checked_scores(data["scores"]), bins, total, epistemic)
 
 

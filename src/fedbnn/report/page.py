@@ -228,8 +228,8 @@ def _uncertainty(study: Study) -> Section:
     reading = (
         "Right predictions point up and wrong ones down, each as shares of their own kind: a model that knows "
         "what it does not know has its wrong predictions further to the right. AUROC is the chance that a wrong "
-        "prediction is the more uncertain of a pair; 0.5 is no better than a coin. Epistemic uncertainty is the "
-        "part that more data could remove."
+        "prediction is more uncertain than a right one of the same client, by its exact value; 0.5 is no better than "
+        "a coin. Epistemic uncertainty is the part that more data could remove."
     )
     kinds = {
         "Total": [group.total_uncertainty for group in study.groups],

@@ -1,6 +1,7 @@
 """What the report reads: the parts of result.json and comparison.json it relies on, checked on the way in."""
 
 import math
+from collections.abc import Mapping
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
@@ -16,7 +17,17 @@ def _none_is_nan(value: Any) -> Any:
 
 Number = Annotated[float, BeforeValidator(_none_is_nan)]
 Bins = Annotated[ReliabilityBins, BeforeValidator(ReliabilityBins.from_dict)]
-Histogram = Annotated[UncertaintyHistogram, BeforeValidator(UncertaintyHistogram.from_dict)]
+
+
+def _histogram(values: Any) -> UncertaintyHistogram:
+    """As it is in result.json; one from before pairs were counted has no AUROC."""
+    if isinstance(values, Mapping) and isinstance(values.get("wrong"), list):
+        none = [0] * len(values["wrong"])
+        values = {"pairs": none, "won": none, **values}
+    return UncertaintyHistogram.from_dict(values)
+
+
+Histogram = Annotated[UncertaintyHistogram, BeforeValidator(_histogram)]
 
 
 class _Columns(BaseModel):

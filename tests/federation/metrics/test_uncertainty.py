@@ -33,7 +33,7 @@ def test_histogram_by_hand() -> None:
 
 
 @given(st.lists(st.tuples(st.floats(0, 3), st.booleans()), min_size=1, max_size=50))
-def test_histogram_counts_everything_and_ranks_as_binned_values(rows: list[tuple[float, bool]]) -> None:
+def test_histogram_counts_everything_and_ranks_by_exact_values(rows: list[tuple[float, bool]]) -> None:
     values = np.array([v for v, _ in rows])
     right = np.array([r for _, r in rows])
     histogram = uncertainty_histogram(values, right, classes=10)
@@ -42,17 +42,28 @@ def test_histogram_counts_everything_and_ranks_as_binned_values(rows: list[tuple
     if right.all() or not right.any():
         assert np.isnan(histogram.auroc)
     else:
-        centres = np.arange(20)
-        expected = auroc(np.repeat(centres, histogram.right), np.repeat(centres, histogram.wrong))
-        assert histogram.auroc == pytest.approx(expected)
+        assert histogram.auroc == pytest.approx(roc_auc_score(~right, values))
+
+
+def test_values_that_share_a_bin_are_still_told_apart() -> None:
+    """All in the lowest bin, as a posterior that hardly widens has them."""
+    histogram = uncertainty_histogram([1e-4, 2e-4, 3e-4, 4e-4], [True, True, False, True], classes=10)
+    assert histogram.right[0] + histogram.wrong[0] == 4
+    assert histogram.auroc == pytest.approx(2 / 3)
 
 
 def test_pooling_and_json() -> None:
+    """Counts are those of all predictions together, and pairs are those within a client."""
     rng = np.random.default_rng(0)
     values, right = rng.uniform(0, 1, 100), rng.random(100) < 0.7
     whole = uncertainty_histogram(values, right, 3)
-    pooled = uncertainty_histogram(values[:40], right[:40], 3) + uncertainty_histogram(values[40:], right[40:], 3)
-    assert pooled.to_dict() == whole.to_dict()
+    parts = [(values[:40], right[:40]), (values[40:], right[40:])]
+    one, other = (uncertainty_histogram(*part, 3) for part in parts)
+    pooled = one + other
+    assert (pooled.right.tolist(), pooled.wrong.tolist()) == (whole.right.tolist(), whole.wrong.tolist())
+    sizes = [float(hit.sum() * (~hit).sum()) for _, hit in parts]
+    each = [roc_auc_score(~hit, value) for value, hit in parts]
+    assert pooled.auroc == pytest.approx(np.average(each, weights=sizes))
     assert UncertaintyHistogram.from_dict(json.loads(json.dumps(whole.to_dict()))).to_dict() == whole.to_dict()
 
 
@@ -61,9 +72,9 @@ def test_bad_histograms_are_named() -> None:
     with pytest.raises(ValueError, match="wrong"):
         UncertaintyHistogram.from_dict({"edges": [0, 1], "right": [1]})
     with pytest.raises(ValueError, match="each pair of edges"):
-        UncertaintyHistogram.from_dict({"edges": [0, 1], "right": [1], "wrong": [1, 2]})
+        UncertaintyHistogram.from_dict({"edges": [0, 1], "right": [1], "wrong": [1, 2], "pairs": [1.0], "won": [1.0]})
     with pytest.raises(ValueError, match="different edges"):
-        whole + UncertaintyHistogram(np.array([0.0, 1.0]), np.array([1]), np.array([1]))
+        whole + UncertaintyHistogram(np.array([0.0, 1.0]), *(np.array([1]) for _ in range(4)))
     with pytest.raises(ValueError, match="at least 2 classes"):
         uncertainty_histogram([0.1], [True], 1)
     with pytest.raises(ValueError, match=r"both be \(n,\)"):

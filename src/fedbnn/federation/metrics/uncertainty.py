@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from fedbnn.federation.metrics.counts import Counts
-from fedbnn.federation.metrics.predictions import Ints
+from fedbnn.federation.metrics.predictions import Floats, Ints
 
 BINS = 20
 
@@ -19,6 +19,8 @@ class UncertaintyHistogram(Counts):
         edges: 21 borders from 0 (certain) to 1 (every class equally probable).
         right: right predictions in each bin.
         wrong: wrong predictions in each bin.
+        pairs: for the wrong ones in each bin, with how many right ones of their client they can be compared.
+        won: in how many of these pairs the wrong one is the more uncertain, by its exact value; a tie counts half.
     """
 
     WHAT = "uncertainty histograms"
@@ -26,18 +28,18 @@ class UncertaintyHistogram(Counts):
 
     right: Ints
     wrong: Ints
+    pairs: Floats
+    won: Floats
 
     @property
     def auroc(self) -> float:
-        """Chance that a wrong prediction is more uncertain than a right one, those in one bin counting half.
+        """Chance that a wrong prediction is more uncertain than a right one of the same client.
 
-        The Mann-Whitney statistic of the binned values; nan unless there are predictions of both kinds.
+        The Mann-Whitney statistic of the values themselves, whatever the bins; over clients, that of all pairs within
+        a client. nan unless some client has predictions of both kinds.
         """
-        pairs = int(self.right.sum()) * int(self.wrong.sum())
-        if pairs == 0:
-            return float("nan")
-        right_below = np.cumsum(self.right) - self.right
-        return float(np.sum(self.wrong * (right_below + self.right / 2)) / pairs)
+        pairs = float(self.pairs.sum())
+        return float(self.won.sum()) / pairs if pairs else float("nan")
 
 
 def uncertainty_histogram(values: ArrayLike, right: ArrayLike, classes: int) -> UncertaintyHistogram:
@@ -58,8 +60,13 @@ def uncertainty_histogram(values: ArrayLike, right: ArrayLike, classes: int) -> 
         raise ValueError(f"uncertainty needs at least 2 classes, got {classes}")
     edges = np.linspace(0.0, 1.0, BINS + 1)
     share = np.clip(u / np.log(classes), 0.0, 1.0)
+    right_values = np.sort(u[hit])
+    beaten = (np.searchsorted(right_values, u[~hit], "left") + np.searchsorted(right_values, u[~hit], "right")) / 2
+    wrong = np.histogram(share[~hit], edges)[0].astype(np.int64)
     return UncertaintyHistogram(
         edges=edges,
         right=np.histogram(share[hit], edges)[0].astype(np.int64),
-        wrong=np.histogram(share[~hit], edges)[0].astype(np.int64),
+        wrong=wrong,
+        pairs=wrong.astype(np.float64) * len(right_values),
+        won=np.histogram(share[~hit], edges, weights=beaten)[0],
     )
