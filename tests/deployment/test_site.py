@@ -196,8 +196,8 @@ def test_columns_have_the_agreed_order_whatever_their_order_in_the_file(tmp_path
     for name in ("train", "identity", "alignment"):
         assert_same(getattr(one.client, name), getattr(other.client, name))
     assert_same(one.evaluation, other.evaluation)
-    assert len(one.client.train) == 6
-    assert len(one.evaluation) == 2
+    assert len(one.client.train) + len(one.evaluation) == 8
+    assert len(one.evaluation) > 0
     turned = loaded(table(tmp_path / "turned", ["sick", *NAMES], "columns = ['weight', 'height', 'age']"))
     assert not torch.equal(turned.client.train.x, one.client.train.x)
 
@@ -236,3 +236,28 @@ def test_a_table_that_does_not_fit_is_refused(tmp_path, header, extra, labels, w
     file = table(tmp_path / "one", header, extra, labels=labels)
     with pytest.raises(UserError, match=words):
         loaded(file)
+
+
+def test_a_row_more_moves_no_other_row_between_the_halves(tmp_path):
+    """What leaves is a sum over the rows that are trained on, and the promise is about all of a site's rows."""
+    rng = np.random.default_rng(0)
+    rows = [[*rng.normal(size=3).round(3), rng.choice(["no", "yes"])] for _ in range(301)]
+
+    def halves(chosen, fraction=0.25):
+        file = table(tmp_path, ["sick", *NAMES], f"test_fraction = {fraction}")
+        with (tmp_path / "records.csv").open("w", newline="") as stream:
+            csv.writer(stream).writerows([[*NAMES, "sick"], *chosen])
+        site = loaded(file)
+        return [{tuple(row) for row in half.x.tolist()} for half in (site.client.train, site.evaluation)]
+
+    train, test = halves(rows)
+    assert len(train) + len(test) == 301
+    assert 45 < len(test) < 105  # 75 are expected, with a standard deviation of 7.5
+    for left_out in (0, 17, 300):
+        fewer = halves([row for at, row in enumerate(rows) if at != left_out])
+        assert fewer[0] <= train
+        assert fewer[1] <= test
+        assert len(train - fewer[0]) + len(test - fewer[1]) == 1
+    assert halves(rows[::-1]) == [train, test]
+    more = halves(rows, 0.5)
+    assert test < more[1]

@@ -41,7 +41,8 @@ def load_csv(path: str, target: str, client_column: str, test_fraction: float) -
     strata = y
     if groups is not None:
         strata = y + len(class_names) * np.unique(groups, return_inverse=True)[1]
-    train, test = split(strata, test_fraction)
+    strata = np.unique(strata, return_inverse=True)[1].astype(np.int64)
+    train, test = fixed_split(strata, max(1, round(test_fraction * len(strata))))
     if test.size == 0:
         together = f"{target!r}" if client_at is None else f"{target!r} and {client_column!r}"
         raise UserError(
@@ -58,12 +59,6 @@ def load_csv(path: str, target: str, client_column: str, test_fraction: float) -
         group_train=None if groups is None else groups[train],
         group_test=None if groups is None else groups[test],
     )
-
-
-def split(strata: Labels, test_fraction: float) -> tuple[Labels, Labels]:
-    """Rows to train on and this share of the rows held out, by `fixed_split`."""
-    strata = np.unique(strata, return_inverse=True)[1].astype(np.int64)
-    return fixed_split(strata, max(1, round(test_fraction * len(strata))))
 
 
 @dataclass(frozen=True)

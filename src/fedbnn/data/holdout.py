@@ -1,7 +1,9 @@
-"""A stratified hold-out: the same share of every stratum, as far as whole records allow."""
+"""Records that are held out for testing: the same share of every stratum, or each by its own hash."""
 
 import numpy as np
 from numpy.typing import NDArray
+
+from fedbnn.data.identity import HALF, Identity
 
 SPLIT_SEED = 0  # of no run: all runs are scored on the same records
 
@@ -30,3 +32,14 @@ def fixed_split(strata: NDArray[np.int64], test: int) -> tuple[NDArray[np.int64]
     """Rows to train on and `test` rows held out, the same share of every stratum, the same ones every time."""
     held_out = stratified_holdout(strata, test, np.random.default_rng(SPLIT_SEED))
     return np.setdiff1d(np.arange(len(strata)), held_out), held_out
+
+
+def own_holdout(identity: Identity, share: float) -> NDArray[np.bool_]:
+    """Marks about this share of the records, each by the hash of its own values and by nothing else.
+
+    Where records are under a promise, one of them more must not move others from one half to the other: the promise is
+    about all of a site's records, and what leaves is a sum over the half that is trained on.
+    """
+    numbers = np.ascontiguousarray(identity[:, :HALF]).view(">u8")[:, 0]
+    held_out: NDArray[np.bool_] = numbers < np.uint64(share * 2**64)
+    return held_out

@@ -10,8 +10,9 @@ import torch
 
 from fedbnn.base.errors import UserError
 from fedbnn.base.wording import did_you_mean, listing
-from fedbnn.data.csv_source import Table, class_name, split
+from fedbnn.data.csv_source import Table, class_name
 from fedbnn.data.dataset import Floats, Labels, check_records
+from fedbnn.data.holdout import own_holdout
 from fedbnn.data.identity import identify
 from fedbnn.data.npz_source import NpzFile
 from fedbnn.data.stored import Array, inputs_of
@@ -67,7 +68,7 @@ def load_site(settings: SiteSettings, terms: Terms) -> Site:
         rounds=terms.rounds,
         seed=terms.seed,
         privacy=terms.privacy,
-        multiplicity=cap.multiplicity if cap else 1,
+        multiplicity=_multiplicity(settings, terms),
         # One place for all of the site's ledgers: whatever the terms call it, there is one cap.
         ledgers=settings.state / "ledgers",
         identity=torch.from_numpy(identify(x, texts)) if promised else None,
@@ -81,6 +82,17 @@ def load_site(settings: SiteSettings, terms: Terms) -> Site:
     check_outputs(client.network, terms.input_shape, client.classes, client.model.name)
     evaluation = _tensors(alignment.normalised(x_test), y_test)
     return Site(client, evaluation, torch.from_numpy(own), client.network.size, operations=0)
+
+
+def _multiplicity(settings: SiteSettings, terms: Terms) -> int:
+    """How many sites hold one record: each site's own word, but for secure aggregation, where all add equal noise."""
+    own = settings.privacy.multiplicity if settings.privacy else terms.multiplicity
+    if terms.privacy.secure and own != terms.multiplicity:
+        raise UserError(
+            f"privacy.multiplicity = {own}: with secure aggregation every site counts on the noise of the others, and "
+            f"agreed was {terms.multiplicity}; agree on the largest one (multiplicity in the terms)"
+        )
+    return own
 
 
 def _signing_key(settings: SiteSettings, terms: Terms, index: int) -> Path | None:
@@ -185,8 +197,9 @@ def _csv(settings: RecordsSettings, origin: str, terms: Terms, promised: bool) -
     whole = Half(table.numbers(columns, or_nan=promised), y, [class_name(text) for text in texts])
     if settings.test_fraction == 0:
         return {"train": whole}
-    train, test = split(y, settings.test_fraction)
-    return {"train": whole.take(train), "test": whole.take(test)} if test.size else {"train": whole}
+    held_out = own_holdout(identify(whole.x, whole.texts), settings.test_fraction)
+    train, test = (whole.take(np.flatnonzero(half)) for half in (~held_out, held_out))
+    return {"train": train, "test": test} if held_out.any() else {"train": train}
 
 
 def _indices(texts: list[str], names: tuple[str, ...], where: Callable[[int], str]) -> Labels:
