@@ -11,11 +11,12 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
+from scipy.special import ndtr
 
 from fedbnn.base.errors import UserError
 from fedbnn.privacy import discrete
 from fedbnn.privacy.cost import discrete_gap
-from fedbnn.privacy.sums import LARGEST, LARGEST_SD, UNIT, gap_of, grid_sum, with_noise
+from fedbnn.privacy.sums import LARGEST, LARGEST_SD, RELEASED, UNIT, gap_of, grid_sum, with_noise
 
 KINDS = ("continuous", "discrete")
 SIZE = 40_000
@@ -139,7 +140,7 @@ def test_noise_beyond_all_bounds_is_cut_off_and_tells_nothing_of_the_sum(sd, rep
         replayed()
         found.append(with_noise(sign * total, sd, "continuous"))
     assert torch.equal(found[0].sign(), found[1].sign())
-    assert found[0].abs().max() == LARGEST
+    assert found[0].abs().max() == RELEASED
     assert 20 < (found[0] > 0).sum() < 80
 
 
@@ -159,10 +160,29 @@ def test_who_knows_how_noise_is_made_cannot_tell_which_sums_are_possible():
 
 
 def test_a_released_number_is_never_too_large_to_be_added_a_thousand_times():
+    for noise in ("continuous", "discrete"):
+        assert with_noise(torch.zeros(1000, dtype=torch.int64), 2.0**22, noise).abs().max() == RELEASED
+    assert 1000 * RELEASED < 2**63
+
+
+@pytest.mark.parametrize("noise", ["continuous", "discrete"])
+def test_a_sum_that_is_too_large_has_all_its_noise_too(noise):
+    """Cut off after the noise it would be a constant, on whose noise other clients of an aggregation count."""
     for total in (2**60, -(2**60)):
-        found = with_noise(torch.full((4,), total), 1.0, "continuous")
-        assert found.tolist() == [LARGEST if total > 0 else -LARGEST] * 4
-    assert 1000 * LARGEST < 2**63
+        found = with_noise(torch.full((SIZE,), total), 2.0, noise)
+        edge = LARGEST if total > 0 else -LARGEST
+        assert_normal((found - edge).double() * UNIT / 2)
+
+
+@pytest.mark.parametrize("noise", ["continuous", "discrete"])
+def test_large_noise_on_neighbouring_sums_makes_nothing_impossible(noise):
+    """At a clip of 2^20 two and three records are beyond the range: what is seldom of one is seldom of the other."""
+    two, three = (with_noise(torch.full((SIZE,), count * LARGEST), 1.39 * 2**20, noise) for count in (2, 3))
+    one = with_noise(torch.zeros(SIZE, dtype=torch.int64), 1.39 * 2**20, noise)
+    below = [float((found < LARGEST // 2).double().mean()) for found in (one, two, three)]
+    assert below[1] == pytest.approx(below[2], abs=6 / math.sqrt(SIZE))  # both are at the edge
+    assert below[1] == pytest.approx(float(ndtr(-0.5 / 1.39)), abs=6 / math.sqrt(SIZE))
+    assert below[0] == pytest.approx(float(ndtr(0.5 / 1.39)), abs=6 / math.sqrt(SIZE))
 
 
 # What discrete noise costs more than Gaussian
@@ -179,7 +199,7 @@ def test_large_discrete_noise_can_be_drawn():
     """That of a release of many outputs, and up to where nearly all of it is cut off."""
     zeros = torch.zeros(SIZE, dtype=torch.int64)
     assert_normal(with_noise(zeros, 2.0**13, "discrete").double() * UNIT / 2**13)
-    assert with_noise(zeros, LARGEST_SD, "discrete").abs().max() == LARGEST
+    assert with_noise(zeros, LARGEST_SD, "discrete").abs().max() == RELEASED
     with pytest.raises(ValueError, match="sigma2"):
         with_noise(zeros, 1.01 * LARGEST_SD, "discrete")
 

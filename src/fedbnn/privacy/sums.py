@@ -25,8 +25,9 @@ from fedbnn.privacy.noise import gaussian_noise
 Noise = Literal["continuous", "discrete"]
 
 UNIT = 2.0**-32
-LARGEST = 2**52  # of a released number, in units: a thousand clients' sum is still far from 2^63
-LARGEST_SD = 2.0**23  # of discrete noise: what the sampler can draw; releases end at 2^20 in any case
+LARGEST = 2**52  # of a number before its noise, in units
+RELEASED = 2 * LARGEST  # of a released number: a thousand clients' sum is still below 2^63
+LARGEST_SD = 2.0**23  # of discrete noise: what the sampler can draw; releases end at 2^21 in any case
 MARGIN = 1e-6  # more noise than planned, relative: room for the gap of discrete noise
 
 
@@ -45,8 +46,11 @@ def with_noise(total: Tensor, sd: float, noise: Noise, generator: torch.Generato
         drawn = torch.from_numpy(discrete_gaussian(total.numel(), Fraction(sd / UNIT) ** 2))
     else:
         exact = gaussian_noise(total.numel(), sd, generator, double=True).div_(UNIT)
-        drawn = exact.clamp_(-2.0 * LARGEST, 2.0 * LARGEST).round_().to(torch.int64)
-    return (total + drawn.view_as(total)).clamp_(-LARGEST, LARGEST)
+        most = float(LARGEST + RELEASED)  # beyond it the release is cut off in any case, whatever the sum
+        drawn = exact.clamp_(-most, most).round_().to(torch.int64)
+    # The sum is brought into its range first, which moves no two sums further apart: cut off afterwards alone, one that
+    # is too large would leave without noise.
+    return (total.clamp(-LARGEST, LARGEST) + drawn.view_as(total)).clamp_(-RELEASED, RELEASED)
 
 
 def gap_of(sd: float, numbers: int, noise: Noise) -> float:

@@ -33,7 +33,7 @@ from fedbnn.privacy.head import MOMENTS, Shape, improved
 from fedbnn.privacy.mechanism import Release, Sizes
 from fedbnn.privacy.secure.server_half import ServerHalf
 from fedbnn.privacy.secure.session import Phase
-from fedbnn.privacy.sums import LARGEST, UNIT
+from fedbnn.privacy.sums import RELEASED, UNIT
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -128,7 +128,7 @@ class DPMoments(ExchangeMechanism):
         return answered(memory, client, message, session, lambda occasion: gate.sums(head, occasion))
 
     def expected_upload(self, roster: Roster) -> UploadSpec:
-        return {"sums": Integers((_shape(_public(roster), roster).numbers,), LARGEST)}
+        return {"sums": Integers((_shape(_public(roster), roster).numbers,), RELEASED)}
 
     def server_init(self, roster: Roster) -> ConsensusState:
         left = torch.tensor([roster.privacy.planned(roster.rounds)])
@@ -149,7 +149,7 @@ class DPMoments(ExchangeMechanism):
         half = state.half
         if half is None and (int(state.left) == 0 or not replies):
             return state
-        plan = roster.privacy.plan(roster.rounds, 1, roster.clients)
+        plan = roster.privacy.plan(roster.rounds, roster.multiplicity, roster.clients)
         sd = plan.noise_multiplier * _shape(_public(roster), roster).sensitivity
         if half is None:
             total = torch.stack([reply.arrays["sums"] for reply in replies.values()]).sum(0)
