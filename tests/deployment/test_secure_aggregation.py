@@ -2,12 +2,14 @@
 
 import json
 import math
+import shutil
 from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+from safetensors.torch import load_file
 
 from fedbnn.base.errors import UserError
 from fedbnn.deployment.agreement import Refused
@@ -144,6 +146,45 @@ def test_a_phase_cannot_be_skipped(files):
     with pytest.raises(ProtocolError, match="MASKED was asked for, SHARES is next"):
         ask(nodes[0], "update", 0, Message({**message.arrays, "phase": torch.tensor([2])}))
     ask(nodes[0], "update", 0, message)
+
+
+def secrets_in(place: Path) -> bool:
+    """Whether any saved state holds the memory of an aggregation."""
+    return any("memory" in load_file(file) for file in place.rglob("client-*.safetensors"))
+
+
+def test_secrets_are_forgotten_with_the_last_answer(files):
+    server, nodes = up_to(Phase.REVEALED, files)
+    [message] = server.messages([0]).values()
+    assert secrets_in(nodes[0].state.path)
+    ask(nodes[0], "update", 0, message)
+    assert not secrets_in(nodes[0].state.path)
+
+
+def test_a_damaged_state_is_not_replaced_by_one_that_would_answer_a_phase_again(files):
+    server, nodes = up_to(Phase.REVEALED, files)
+    [voted] = (nodes[0].state.path / "checkpoint").glob("round-*")
+    older = voted.with_name("round-00000.2")
+    shutil.copytree(voted, older)
+    manifest = json.loads((older / "manifest.json").read_text())
+    (older / "manifest.json").write_text(json.dumps({**manifest, "part": 2}))
+    (voted / "turn.json").write_text("{}")
+    [message] = server.messages([0]).values()
+    with pytest.raises(UserError, match="an older one would answer a phase of the aggregation a second time"):
+        ask(Node.from_file(files[0]), "update", 0, message)
+
+
+def test_all_sites_count_on_the_same_noise(files):
+    """With twice the noise at one site, each would account for more noise of the others than they add."""
+    text = files[0].read_text()
+    assert "multiplicity = 1" in text
+    files[0].write_text(text.replace("multiplicity = 1", "multiplicity = 2"))
+    with pytest.raises(UserError, match=r"privacy\.multiplicity = 2: .* agreed was 1"):
+        Node.from_file(files[0])
+    for file in files:
+        changed_terms(file, multiplicity=2)
+        file.write_text(file.read_text().replace("multiplicity = 1", "multiplicity = 2"))
+    assert {node.site.client.gate.plan.multiplicity for node in site_nodes(files)} == {2}
 
 
 # Who is who

@@ -103,6 +103,7 @@ def test_the_digest_depends_on_every_field(field):
         "training": TERMS.to_dict()["training"] | {"local_epochs": 2},
         "privacy": TERMS.to_dict()["privacy"] | {"epsilon": 2.0},
         "evaluate_every": 2,
+        "multiplicity": 2,
         "signers": ["00" * 32, "01" * 32, "02" * 32],
     }[field]
     assert Terms.from_json(changed(**{field: other})).digest != TERMS.digest

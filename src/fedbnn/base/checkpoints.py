@@ -31,11 +31,12 @@ class Checkpoint:
 
 
 class Checkpoints:
-    """Those of one folder; `start_again` says what to do where none of them is any good."""
+    """The last `kept` of one folder; `start_again` says what to do where none of them is any good."""
 
-    def __init__(self, folder: Path, start_again: str) -> None:
+    def __init__(self, folder: Path, start_again: str, kept: int = KEPT) -> None:
         self.folder = folder
         self._start_again = start_again
+        self._kept = kept
 
     def save(self, round_number: int, seconds: float, write: Callable[[Path], None], part: int = 0) -> None:
         """`write` puts its files into a new folder, which appears under its name only when it is whole."""
@@ -54,7 +55,7 @@ class Checkpoints:
         shutil.rmtree(final, ignore_errors=True)
         temporary.replace(final)
         secure(self.folder)
-        for old in self._saved()[KEPT:]:
+        for old in self._saved()[self._kept :]:
             shutil.rmtree(old)
 
     def latest(self) -> Checkpoint | None:

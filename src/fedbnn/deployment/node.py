@@ -75,7 +75,8 @@ class Node:
         self.terms = terms
         self.site = site
         self.share_metrics = share_metrics
-        self.state = SiteState(state_folder, key or terms.key)
+        # An aggregation's phase is answered once, and its secrets are forgotten with the last answer.
+        self.state = SiteState(state_folder, key or terms.key, one_turn=terms.privacy.secure)
         self._device = device
         self._settings = settings
         self._host: ClientHost | None = None
@@ -103,6 +104,8 @@ class Node:
         with self.state.locked():
             turn = self.state.turn()
             for problem in turn.problems if turn else ():
+                if self.terms.privacy.secure:
+                    raise UserError(f"{problem}; an older one would answer a phase of the aggregation a second time")
                 log.warning("%s: %s", self.state.path, problem)
             if turn and request.round < turn.round_number:
                 raise Refused(
@@ -193,6 +196,7 @@ class Node:
             seed=terms.seed,
             privacy=terms.privacy,
             signers=terms.signers,
+            multiplicity=terms.multiplicity,
         )
         try:
             check(reply, method.expected_reply(roster, client.index, asked))

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from fedbnn.base.checkpoints import MANIFEST, Checkpoints
+from fedbnn.base.checkpoints import KEPT, MANIFEST, Checkpoints
 from fedbnn.base.errors import UserError
 from fedbnn.base.files import locked, make_folder, read_json, telling, write_atomically, write_json
 from fedbnn.deployment.terms import Terms, read_terms
@@ -62,12 +62,12 @@ class Turn:
 
 
 class SiteState:
-    """One run at one site."""
+    """One run at one site. `one_turn`: a turn before the newest is never gone back to, and nothing of it is kept."""
 
-    def __init__(self, folder: Path, key: str) -> None:
+    def __init__(self, folder: Path, key: str, *, one_turn: bool = False) -> None:
         self.path = folder / "runs" / key
         again = f"delete {self.path} to begin this run anew at this site (ledgers stay)"
-        self._turns = Checkpoints(self.path / "checkpoint", again)
+        self._turns = Checkpoints(self.path / "checkpoint", again, kept=1 if one_turn else KEPT)
         self._received = Checkpoints(self.path / "received", again)
 
     def begin(self, terms: Terms, client: Client) -> None:

@@ -61,6 +61,12 @@ class Terms:
     training: TrainingSettings = Field(description="the budget of local training")
     privacy: PrivacySettings = Field(description="what sites let out, and at which price")
     evaluate_every: int = Field(ge=1, description="score all sites every so many rounds (and always after the last)")
+    multiplicity: int = Field(
+        default=1,
+        ge=1,
+        description="for secure aggregation: the largest number of sites that hold one and the same record; all add "
+        "the same noise, so every site's own file must say the same",
+    )
     signers: tuple[Signer, ...] = Field(
         default=(),
         description="for secure aggregation: the sites' public keys, as `fedbnn flower signing-key` prints them, in "
@@ -123,6 +129,7 @@ class Terms:
             alignment=AlignmentTerms(source, len(raw), alignment_hash(raw)),
             training=config.training,
             privacy=replace(config.privacy, ledgers=""),
+            multiplicity=data.multiplicity if config.privacy.secure else 1,
             signers=tuple(signers),
             evaluate_every=config.evaluation.every,
         )

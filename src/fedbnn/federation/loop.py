@@ -68,6 +68,7 @@ def roster_of(sites: Sequence[Site]) -> Roster:
         privacy=first.privacy,
         ledgers=first.ledgers and first.ledgers.parent / "server",
         signers=first.signers,
+        multiplicity=max(site.client.multiplicity for site in sites),
     )
 
 

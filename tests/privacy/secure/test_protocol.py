@@ -228,6 +228,20 @@ def test_another_round_is_another_session():
         half.shared(card + one.server.request(0)[CARD:])
 
 
+def test_votes_of_an_earlier_aggregation_are_of_no_use_in_a_later_one():
+    """About the same, among the same signers: with old votes a server could tell each client of other survivors."""
+    first = Parties(random_inputs(4), 3).run({Phase.MASKED: [3]}, until=Phase.REVEALED)
+    again = Parties(random_inputs(4), 3)
+    again.session, again.signing = first.session, first.signing
+    again.server = type(first.server).begin(first.session)
+    again.run({Phase.MASKED: [3]}, until=Phase.VOTES)
+    old = first.server.request(0)
+    assert old.startswith(again.server.request(0))
+    again.answer(0)
+    with pytest.raises(ProtocolError, match="the signature of client 0 does not fit"):
+        again.clients[0].revealed(old)
+
+
 @pytest.mark.parametrize("phase", ANSWERED)
 def test_hostile_answers_count_as_none(phase):
     parties = Parties(random_inputs(4), 3).run(until=phase)

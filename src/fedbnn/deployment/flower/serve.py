@@ -57,6 +57,8 @@ def serve(grid: Grid, folder: Path, tell: Tell = print) -> None:
             privacy=terms.privacy,
             ledgers=folder / "ledgers",
             signers=terms.signers,
+            multiplicity=terms.multiplicity,
+            run=terms.digest,
         )
         server = Server(method, roster, seed=terms.seed, participation=terms.participation)
         _run_rounds(run, terms, settings, server, attendance, grid, tell)

@@ -30,8 +30,8 @@ Sums = Callable[[str], Tensor]
 
 
 def session_of(party: Client | Roster, head: Tensor, numbers: int) -> Session:
-    """What client and server agree on, each by its own settings."""
-    about = digest_of("dp_moments", party.seed, party.rounds, head.cpu())
+    """What client and server agree on, each by its own settings; with other noise it is another aggregation."""
+    about = digest_of("dp_moments", party.seed, party.rounds, party.multiplicity, head.cpu())
     threshold = party.privacy.crowd(party.clients).threshold
     signers = tuple(bytes.fromhex(key) for key in party.signers)
     return Session(bytes.fromhex(about), party.clients, threshold, numbers, signers)

@@ -180,7 +180,7 @@ class ClientHalf:
         self._expect(Phase.VOTES)
         survivors = self._survivors(request)
         half = replace(self, phase=self.session.after(Phase.VOTES), survivors=request)
-        return half, signature(signing, self.session.vote_text(survivors))
+        return half, signature(signing, self.session.vote_text(survivors, self.cards))
 
     def revealed(self, request: bytes) -> tuple["ClientHalf", bytes]:
         """The answer of the phase REVEALED: one share of every client that sent shares. Forgets all secrets."""
@@ -197,7 +197,7 @@ class ClientHalf:
                 raise ProtocolError("secure aggregation: a vote comes from a client that does not survive")
             session.require_enough(voters, "voted")
             for voter in voters:
-                session.check_signed(voter, signed[voter], session.vote_text(survivors))
+                session.check_signed(voter, signed[voter], session.vote_text(survivors, self.cards))
         answers = [bytes(REVEAL)] * count
         shares = rows(self.shares, count, _PAIR)
         for client in present(shares):

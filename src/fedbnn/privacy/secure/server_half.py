@@ -103,7 +103,7 @@ class ServerHalf:
         check: dict[Phase, Callable[[int, bytes], None]] = {
             Phase.KEYS: self._check_keys,
             Phase.SHARES: self._check_letters,
-            Phase.VOTES: lambda voter, vote: session.check_signed(voter, vote, session.vote_text(self.survivors)),
+            Phase.VOTES: self._check_vote,
             Phase.REVEALED: self._check_revealed,
         }
         try:
@@ -163,6 +163,10 @@ class ServerHalf:
 
     def _check_keys(self, client: int, card: bytes) -> None:
         self.session.check_signed(client, card[2 * KEY :], self.session.keys_text(client, card[: 2 * KEY]))
+
+    def _check_vote(self, client: int, vote: bytes) -> None:
+        text = self.session.vote_text(self.survivors, self._table(Phase.KEYS, CARD))
+        self.session.check_signed(client, vote, text)
 
     def _check_letters(self, client: int, reply: bytes) -> None:
         """A letter for every peer that sent keys, and for nobody else."""

@@ -6,7 +6,7 @@ clients, U_k those whose answer of phase k arrived in time, each at least t of t
     KEYS       R nothing                              A two public keys, signed
     SHARES     R the keys of all of U_0               A for each of U_0 a sealed pair of shares; a hash of the own seed
     MASKED     R the sealed shares for this client    A its numbers, masked against U_1
-    VOTES      R U_2                                  A a signature of U_2
+    VOTES      R U_2                                  A a signature of U_2 and of the keys of U_0
     REVEALED   R U_2 and the signatures               A for each of U_1 one share: of its seed if it is in U_2, else of
                                                         its key for pairs
 
@@ -19,7 +19,8 @@ together with `corrupt` clients, learns anything of the others but the sum of at
   that follows the protocol reveals one kind of share of u, once. For t shares of both kinds, two sets of t clients
   would have only liars in common: 2 t <= n + corrupt;
 - for the same reason no two different U_2 get t signatures: all who reveal anything do so for the same U_2, which has
-  t members or more.
+  t members or more. A signature is of the table of keys too, in which the client's own are fresh: those of another
+  aggregation, be it about the same, are of no use.
 
 What is sent is bytes of a fixed length for n clients, whole words of 8 bytes. Anything else is refused.
 """
@@ -169,9 +170,9 @@ class Session:
         """What a client signs of its keys."""
         return b"keys" + self.context + client.to_bytes(4) + keys
 
-    def vote_text(self, survivors: Collection[int]) -> bytes:
-        """What a client signs of those whose numbers are added."""
-        return b"vote" + self.context + flags_of(survivors, self.clients)
+    def vote_text(self, survivors: Collection[int], cards: bytes) -> bytes:
+        """What a client signs of those whose numbers are added, in the aggregation with this table of keys."""
+        return b"vote" + self.context + hashlib.sha256(cards).digest() + flags_of(survivors, self.clients)
 
     def _agreed(self, private: bytes, public: bytes, purpose: bytes, one: int, other: int) -> bytes:
         try:
