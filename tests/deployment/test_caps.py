@@ -1,6 +1,7 @@
 """A site's cap: what whoever writes the terms can change, and what that gives him."""
 
 import json
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -82,7 +83,7 @@ def a_record_fewer(file: Path) -> None:
     rewrite(file, run="again")
 
 
-@pytest.mark.parametrize("change", [rotated, other_alignment, a_record_fewer])
+@pytest.mark.parametrize("change", [rotated, renamed, other_alignment, other_order, a_record_fewer])
 @pytest.mark.parametrize("extra", [CAP, "", CAP + "\ndisjoint = true"], ids=["cap", "terms", "disjoint"])
 def test_no_change_of_terms_or_records_gives_a_fresh_budget(tmp_path, change, extra):
     file = site(tmp_path, *PRIVATE, extra=extra)
@@ -93,14 +94,26 @@ def test_no_change_of_terms_or_records_gives_a_fresh_budget(tmp_path, change, ex
     assert 2.99 < overview(file.parent / "state", 1e-5).epsilon <= 3
 
 
-@pytest.mark.parametrize("change", [other_order, renamed])
-def test_the_same_question_about_the_same_records_costs_nothing_and_has_the_same_answer(tmp_path, change):
-    file = site(tmp_path, *PRIVATE)
-    assert 2.99 < released(file) <= 3
-    [before] = (file.parent / "state").rglob("release-*.bin")
-    change(file)
-    assert 2.99 < released(file) <= 3
-    assert list((file.parent / "state").rglob("release-*.bin")) == [before]
+def upload(file: Path) -> bytes:
+    """What leaves the site at first, from a new start of the run; its ledgers stay."""
+    shutil.rmtree(file.parent / "state" / "runs", ignore_errors=True)
+    return ask(Node.from_file(file), "update", 0, Message()).message.to_bytes()
+
+
+@pytest.mark.parametrize("change", [other_order, a_record_fewer])
+def test_an_answer_does_not_tell_whether_records_changed_since(tmp_path, change):
+    """In the same run it is the one that was given before, in another run a fresh one, whatever the records are now."""
+    file = site(tmp_path, *PRIVATE, extra="[privacy]\nepsilon = 8\ndelta = 1e-5")
+    terms = (file.parent / "terms.json").read_text()
+    first = upload(file)
+    assert upload(file) == first
+    change(file)  # also the name of the run
+    assert upload(file) != first
+    spent = overview(file.parent / "state", 1e-5).epsilon
+    assert spent > 4.4
+    (file.parent / "terms.json").write_text(terms)
+    assert upload(file) == first
+    assert overview(file.parent / "state", 1e-5).epsilon == spent
 
 
 def test_terms_are_held_to_their_own_epsilon_under_a_larger_cap(tmp_path):
@@ -131,9 +144,8 @@ def test_dp_fedavg_is_charged_to_the_sites_ledgers(tmp_path):
     file = site(tmp_path, "methods.dp_fedavg.steps=1", method="dp_fedavg")
     first = released(file)
     assert 0.5 < first < 3
-    rewrite(file, run="again")  # the same question
-    assert released(file) == first
-    rewrite(file, run="once-more", seed=7)  # other weights, another question, more than the cap's rest in the end
+    assert released(file) == first  # the same question
+    rewrite(file, run="once-more")  # another one, and more than the cap's rest in the end
     node = Node.from_file(file)
     start = node.site.client.initial_weights()
     ask(node, "update", 0, Message({"weights": start}))

@@ -432,6 +432,36 @@ def test_the_servers_noise_is_charged_to_its_own_ledger_and_refused_beyond_the_b
         method.server_update(state, {}, roster_of(SITES), RNG)
 
 
+def test_the_servers_answer_is_found_again_by_the_run_or_by_the_sum(tmp_path: Path) -> None:
+    """In a simulation other updates are other data; among sites a round that is held again is the same round."""
+    sites = planned(12, small_sites(4, models=("mlp",), ledgers=tmp_path))
+    method = DPFedAvg(level="user", epsilon=8.0, delta=1e-3)
+    one, other = ({0: update} for update in updates(2, 0.5))
+    for run, same in (("", False), ("a run", True)):
+        roster = dataclasses.replace(roster_of(sites), run=run)
+        state = method.server_init(roster)
+        first = server_after(method, roster, one, state)
+        assert torch.equal(server_after(method, roster, one, state), first)
+        assert torch.equal(server_after(method, roster, other, state), first) == same
+
+
+@pytest.mark.parametrize("level", LEVELS)
+@pytest.mark.parametrize("size", [1, SIZE - 1, SIZE + 1])
+def test_weights_of_another_size_are_refused_before_anything_is_charged(
+    level: Level, size: int, tmp_path: Path
+) -> None:
+    """One number would be spread over all weights, and the gap of its noise charged for that one alone."""
+    client = with_ledger(SITES[0].client, tmp_path)
+    with pytest.raises(UserError, match=f"weights of shape \\({size},\\) were sent: {SIZE} are needed"):
+        upload(DPFedAvg(level=level), client, torch.zeros(size))
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_clip_beyond_the_grid_is_refused() -> None:
+    with pytest.raises(ValueError, match="clip"):
+        DPFedAvg(clip=2.0**20 + 1)
+
+
 # Where randomness comes from
 
 

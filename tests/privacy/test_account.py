@@ -86,7 +86,7 @@ def test_ledgers_of_version_1_below_the_folder_are_counted(tmp_path):
     old = account(tmp_path / "site-1234abcd")
     ask(old, "1", "2", "3")
     rows = [json.loads(line) for line in (old.ledger / "ledger.jsonl").read_bytes().splitlines()]
-    new = ("run", "noise", "rate", "steps", "gap", "joined")
+    new = ("run", "noise", "rate", "steps", "gap", "joined", "records")
     rows = [{key: value for key, value in row.items() if key not in new} for row in rows]
     rewrite(old.ledger, [rows[0] | {"version": 1}, *rows[1:]])
     (old.ledger / "records.bin").unlink()
@@ -124,3 +124,60 @@ def test_the_same_question_is_answered_once(tmp_path):
     first = one.release("a" * 32, THIRD, lambda: b"bytes")
     assert one.release("a" * 32, THIRD, lambda: pytest.fail("made")) == first
     assert len(Ledger.read(one.ledger).entries) == 1
+
+
+def test_in_one_run_it_is_answered_once_whatever_the_records_are(tmp_path):
+    """Fresh noise after a change of the records, and the old bytes without one, would tell of the change."""
+    one, changed = (account(tmp_path, rows, run="run") for rows in (slice(None), slice(19)))
+    first = one.release("a" * 32, THIRD, lambda: b"bytes")
+    assert changed.release("a" * 32, THIRD, lambda: pytest.fail("made")) == first
+    assert not Ledger.read(changed.ledger).entries
+    another = account(tmp_path, run="another")
+    assert another.release("a" * 32, THIRD, lambda: b"other") == b"other"
+    assert changed.release("b" * 32, THIRD, lambda: b"third") == b"third"
+
+
+def test_in_a_simulation_the_records_are_part_of_the_question(tmp_path):
+    one, changed = (account(tmp_path, rows, occasion=str(rows)) for rows in (slice(None), slice(19)))
+    one.release("a" * 32, THIRD, lambda: b"bytes")
+    assert changed.release("a" * 32, THIRD, lambda: b"other") == b"other"
+
+
+def test_a_ledger_behind_a_link_is_not_passed_over(tmp_path):
+    one = account(tmp_path / "ledgers")
+    ask(one, "1", "2", "3")
+    moved = tmp_path / "elsewhere"
+    one.ledger.rename(moved)
+    one.ledger.symlink_to(moved, target_is_directory=True)
+    for other in (one, account(tmp_path / "ledgers", slice(19))):
+        with pytest.raises(UserError, match="is a symbolic link: a ledger behind it would not be counted"):
+            ask(other, "4")
+        with pytest.raises(UserError, match="is a symbolic link"):
+            other.guarantee("dp_teacher")
+
+
+@pytest.mark.parametrize("damage", [lambda kept: bytes(len(kept)), lambda kept: kept[:-16], lambda kept: b""])
+def test_hashes_of_records_that_were_changed_count_as_of_the_same_people(tmp_path, damage):
+    one = account(tmp_path, slice(10), disjoint=True)
+    ask(one, "1", "2", "3")
+    ask(account(tmp_path, slice(15, 20), disjoint=True), "4")  # others
+    kept = one.ledger / "records.bin"
+    kept.write_bytes(damage(kept.read_bytes()))
+    refused(account(tmp_path, slice(10, 15), disjoint=True))
+
+
+def test_sums_that_are_joined_have_a_budget_of_their_own(tmp_path):
+    """Charged is what remains if the aggregation is broken; what was released in plain counts in full on both."""
+    budgets = {"budget": Budget(30.0, 1e-5), "joined": CAP}
+    ask(account(tmp_path), "1", "2")
+    secure = account(tmp_path, **budgets)
+    cost, joined = Cost(1.0), 0.41
+    secure.release("a" * 32, cost, lambda: b"", joined=joined)
+    assert secure.guarantee("dp_moments").joined <= 3
+    with pytest.raises(UserError, match=r"privacy\.epsilon of the joined sums is 3 "):
+        secure.release("b" * 32, cost, lambda: pytest.fail("made"), joined=joined)
+    under_a_cap = account(tmp_path, cap=Budget(40.0, 1e-5), run="run", **budgets)
+    for name in "cde":  # there it is the run's own
+        under_a_cap.release(name * 32, cost, lambda: b"", joined=joined)
+    with pytest.raises(UserError, match=r"privacy\.epsilon of the joined sums"):
+        under_a_cap.release("f" * 32, cost, lambda: pytest.fail("made"), joined=joined)

@@ -569,7 +569,7 @@ def test_another_name_is_no_other_owner(folder):
 def test_a_ledger_of_version_1_is_counted_but_not_added_to(folder):
     fill(folder)
     rows = [json.loads(text) for text in lines(folder)]
-    new = ("run", "noise", "rate", "steps", "gap", "joined")
+    new = ("run", "noise", "rate", "steps", "gap", "joined", "records")
     old = [{key: value for key, value in row.items() if key not in new} for row in rows]
     rewrite(folder, [old[0] | {"version": 1}, *old[1:]])
     assert Ledger.read(folder).cost() == Cost(math.hypot(MU, MU))

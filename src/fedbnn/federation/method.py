@@ -21,7 +21,7 @@ from torch import Tensor
 
 from fedbnn.base.errors import UserError
 from fedbnn.base.randomness import Stream
-from fedbnn.data.identity import identify
+from fedbnn.data.identity import identify, numbering
 from fedbnn.federation.message import Message, UploadSpec
 from fedbnn.models.architectures import ModelSettings, build
 from fedbnn.models.bayes import Prediction
@@ -99,7 +99,7 @@ class Client:
         """Where its half is computed: where its records are."""
         return self.train.x.device
 
-    def account(self, budget: Budget) -> Account:
+    def account(self, budget: Budget, joined: Budget | None = None) -> Account:
         """Where all that leaves under a promise is charged: the ledgers of this client's records."""
         if self.ledgers is None:
             raise UserError(
@@ -111,7 +111,8 @@ class Client:
             identity = identify(x, labels)
         else:
             identity = self.identity.numpy()
-        return Account(self.ledgers, identity, self.name, budget, self.cap, self.run, self.disjoint)
+        occasion = "" if self.run else numbering(identity, self.train.y.cpu().numpy())
+        return Account(self.ledgers, identity, self.name, budget, self.cap, self.run, self.disjoint, occasion, joined)
 
     @property
     def gate(self) -> ReleaseGate:
@@ -124,7 +125,10 @@ class Client:
             self.privacy,
             self.rounds,
             self.multiplicity,
-            self.account(self.privacy.cap(self.rounds, self.multiplicity, self.clients)),
+            self.account(
+                self.privacy.cap(self.rounds, self.multiplicity, self.clients),
+                self.privacy.joined_budget if self.privacy.secure else None,
+            ),
             self.clients,
         )
 
@@ -169,12 +173,15 @@ class Roster:
     privacy: PrivacySettings = field(default_factory=PrivacySettings)  # the mechanism that was agreed on
     signers: tuple[str, ...] = ()  # as in `Client`
     ledgers: Path | None = None  # folder of the server's own ledgers, where it is the server that adds the noise
+    multiplicity: int = 1  # as in `Client`, where all have agreed on it
+    run: str = ""  # as in `Client`
 
     def account(self, budget: Budget) -> Account:
         """Where the server charges what it releases about whole clients: these are its records, by their names."""
         if self.ledgers is None:
             raise UserError("noise that the server adds needs a place for its ledger: make_sites(..., ledgers=folder)")
-        return Account(self.ledgers, identify(np.zeros((self.clients, 0), np.float32), self.names), "server", budget)
+        names = identify(np.zeros((self.clients, 0), np.float32), self.names)
+        return Account(self.ledgers, names, "server", budget, run=self.run)
 
     @property
     def clients(self) -> int:

@@ -29,7 +29,6 @@ from torch import Tensor
 from fedbnn.base.errors import UserError
 from fedbnn.base.randomness import Stream
 from fedbnn.base.settings import settings
-from fedbnn.data.identity import numbering
 from fedbnn.features.public import digest_of
 from fedbnn.federation.message import Message
 from fedbnn.federation.method import Client, Promise, Roster, Update, Variant
@@ -48,7 +47,7 @@ from fedbnn.privacy import (
     poisson_batch,
     subsampled_noise,
 )
-from fedbnn.privacy.sums import UNIT, gap_of, grid_sum, with_noise
+from fedbnn.privacy.sums import LARGEST, UNIT, gap_of, grid_sum, with_noise
 
 _RESERVE = 1e-4  # of epsilon: room for the gap of discrete noise, and for another grid of the accountant
 
@@ -79,6 +78,7 @@ class DPFedAvg(PointModel, PointTraining, Averaging[Point]):
     clip: float = Field(
         default=1.0,
         gt=0,
+        le=LARGEST * UNIT,
         description="C: longest gradient of a record (record level) or update of a client (user level)",
     )
     steps: int = Field(default=5, ge=1, description="DP-SGD steps in a round (record level)")
@@ -164,6 +164,8 @@ class DPFedAvg(PointModel, PointTraining, Averaging[Point]):
                 f"{round_number} is refused"
             )
         start = message.arrays["weights"]
+        if start.shape != (client.network.size,):  # before anything is charged
+            raise UserError(f"weights of shape {tuple(start.shape)} were sent: {client.network.size} are needed")
         if self.level == "user":
             weights, loss = self.train(start, client, client.training.passes(round_number), rng)
             update = clip_update(weights - start, self.clip)
@@ -184,8 +186,7 @@ class DPFedAvg(PointModel, PointTraining, Averaging[Point]):
             cost = Cost(sampled=(Sampled(z, self.sampling_rate, steps),), gap=gap)
         asked = {"round": round_number, "model": asdict(client.model), "noise": kind, "z": z, **asdict(self)}
         account = client.account(self.budget)
-        classes = numbering(account.identity, client.train.y.cpu().numpy())
-        question = digest_of("DP-SGD", start.cpu(), classes, json.dumps(asked, sort_keys=True))
+        question = digest_of("DP-SGD", start.cpu(), json.dumps(asked, sort_keys=True))
         data = account.release(question, cost, lambda: self.private_training(start, client, z).cpu().numpy().tobytes())
         return torch.frombuffer(bytearray(data), dtype=torch.float32).to(client.device)
 
@@ -217,20 +218,19 @@ class DPFedAvg(PointModel, PointTraining, Averaging[Point]):
         z, kind = self.noise_multiplier(roster.rounds), roster.privacy.noise
         sd = z * self.clip
 
-        def total() -> Tensor:
-            # The server clips again: it answers for the guarantee, and a client might not have.
-            updates = [clip_update(reply.arrays["weights"].double(), self.clip) for reply in replies.values()]
-            return sum(
-                (grid_sum(update[None]) for update in updates), torch.zeros(len(state.weights), dtype=torch.int64)
-            )
-
+        # The server clips again: it answers for the guarantee, and a client might not have.
+        updates = [clip_update(reply.arrays["weights"].double(), self.clip) for reply in replies.values()]
+        total = sum((grid_sum(update[None]) for update in updates), torch.zeros(len(state.weights), dtype=torch.int64))
         if self.noise == "seed":
-            noisy = with_noise(total(), sd, kind, rng.child("noise").torch())
+            noisy = with_noise(total, sd, kind, rng.child("noise").torch())
         else:
-            question = digest_of("DP-FedAvg", state.weights, repr(rng.path), self.clip, sd, kind)
+            # In a simulation, other data under the same names is another question. Among sites the run tells them
+            # apart, and a round that is held again has the answer of the first time, whoever replies now.
+            about = "" if roster.run else digest_of(total)
+            question = digest_of("DP-FedAvg", about, state.weights, repr(rng.path), self.clip, sd, kind)
             cost = Cost(1 / z, gap=gap_of(sd, len(state.weights), kind))
             data = roster.account(self.budget).release(
-                question, cost, lambda: with_noise(total(), sd, kind).numpy().tobytes()
+                question, cost, lambda: with_noise(total, sd, kind).numpy().tobytes()
             )
             noisy = torch.frombuffer(bytearray(data), dtype=torch.int64)
         return Global(state.weights + (noisy.double() * (UNIT / roster.clients)).float())

@@ -35,7 +35,7 @@ __all__ = ["Budget", "Charge", "Cost", "Ledger", "Limit", "Spending"]
 RECORDS = "records.bin"
 STORED = "releases"
 _NOTHING = Cost()
-_ENDING = ".bin"
+ENDING = ".bin"
 _RELEASE_ID = re.compile(r"(?!\.)[A-Za-z0-9._-]{1,100}")
 _READ_AGAIN = 5  # times, before what a reader without lock sees is taken for damage and not for a writer at work
 
@@ -48,6 +48,7 @@ class Limit:
         elsewhere: what counts besides the charges of the ledger at hand.
         run: of these, only the charges of this run count; None: all do.
         name: what the budget is, in words.
+        joined: it is of what releases cost as long as only sums over clients are seen.
 
     """
 
@@ -55,6 +56,7 @@ class Limit:
     elsewhere: Cost = _NOTHING
     run: str | None = None
     name: str = "the cap"
+    joined: bool = False
 
 
 class Ledger(Spending):
@@ -79,16 +81,16 @@ class Ledger(Spending):
         make_folder(folder)
         with locked(folder):
             chain = Chain.load(folder, repair=True)
-            stored = _stored_ids(folder)
+            names = _stored_ids(folder)
             if chain is None:
-                if stored:
-                    refuse(folder, f"the ledger is missing, while releases are stored: {', '.join(stored[:3])}")
+                if names:
+                    refuse(folder, f"the ledger is missing, while releases are stored: {', '.join(names[:3])}")
                 if records:
                     write_durably(folder / RECORDS, records)
-                chain = Chain.create(folder, {**_stamp("ledger"), **_first(fingerprint, owner)})
+                chain = Chain.create(folder, {**_stamp("ledger"), **_first(fingerprint, owner, records)})
             ledger = cls(chain)
             ledger._check_open(fingerprint)
-            _check_stored(ledger, stored)
+            _check_stored(ledger, names)
             make_folder(folder / STORED)
             try:
                 yield ledger
@@ -127,16 +129,16 @@ class Ledger(Spending):
             if charge is not None:
                 _check_same(charge, inputs, cost)
                 if charge.sha256 is not None:
-                    return self._stored(charge)
+                    return stored(self.folder, charge)
+            new = Charge(release_id, inputs, cost, limits[0].budget, "", run, joined)
             # A charge that stands is checked too, without adding it: the cap may have been lowered since.
             for limit in limits:
-                self._check(limit, release_id, Cost() if charge else cost)
-            path = self._path(release_id)
+                self._check(limit, release_id, Cost() if charge else new.joined_cost if limit.joined else cost)
+            path = _place(self.folder, release_id)
             data = read_file(path)
             if charge is None:
                 if data is not None:
                     refuse(self.folder, f"{release_id} is stored though it was never charged")
-                new = Charge(release_id, inputs, cost, limits[0].budget, "", run, joined)
                 self._append("charge", **new.to_row())
             if data is None:
                 data = make()
@@ -149,18 +151,8 @@ class Ledger(Spending):
             self._append("done", release=release_id, sha256=hashlib.sha256(data).hexdigest())
             return data
 
-    def _stored(self, charge: Charge) -> bytes:
-        data = read_file(self._path(charge.release))
-        if data is None or hashlib.sha256(data).hexdigest() != charge.sha256:
-            state = "missing" if data is None else "damaged"
-            raise UserError(
-                f"{self.folder}: the stored bytes of release {charge.release!r} are {state}, and making them again "
-                "would be a second release: restore the file from a backup, or charge a release under another name"
-            )
-        return data
-
     def _check(self, limit: Limit, release_id: str, cost: Cost) -> None:
-        before = limit.elsewhere + self.cost(limit.run)
+        before = limit.elsewhere + self.cost(limit.run, joined=limit.joined)
         if (before + cost).fits(limit.budget):
             return
         spent, needed = (one.epsilon(limit.budget.delta) for one in (before, before + cost))
@@ -192,22 +184,41 @@ class Ledger(Spending):
         finally:
             self._busy.release()
 
-    def _path(self, release_id: str) -> Path:
-        return self.folder / STORED / f"{release_id}{_ENDING}"
+
+def stored(folder: Path, charge: Charge) -> bytes:
+    """The bytes of a release that is done."""
+    data = read_file(_place(folder, charge.release))
+    if data is None or hashlib.sha256(data).hexdigest() != charge.sha256:
+        state = "missing" if data is None else "damaged"
+        raise UserError(
+            f"{folder}: the stored bytes of release {charge.release!r} are {state}, and making them again "
+            "would be a second release: restore the file from a backup, or charge a release under another name"
+        )
+    return data
+
+
+def hashes_of(spending: Spending) -> bytes | None:
+    """The hashes of a ledger's records; None where they are not those that it was begun with."""
+    kept = read_file(spending.folder / RECORDS)
+    return kept if kept and hashlib.sha256(kept).hexdigest() == spending.records else None
+
+
+def _place(folder: Path, release_id: str) -> Path:
+    return folder / STORED / f"{release_id}{ENDING}"
 
 
 def _recorded(folder: Path) -> Spending:
-    stored = _stored_ids(folder)  # first: a writer that is at work meanwhile charges before it stores
+    names = _stored_ids(folder)  # first: a writer that is at work meanwhile charges before it stores
     chain = Chain.load(folder)
     if chain is None:
         raise UserError(f"{folder} holds no ledger")
     spending = Spending(folder, chain.rows)
-    _check_stored(spending, stored)
+    _check_stored(spending, names)
     return spending
 
 
-def _check_stored(spending: Spending, stored: list[str]) -> None:
-    unknown = [name for name in stored if name not in spending.charges]
+def _check_stored(spending: Spending, names: list[str]) -> None:
+    unknown = [name for name in names if name not in spending.charges]
     if unknown:
         refuse(
             spending.folder, f"a release is stored that was never charged ({unknown[0]}): the ledger is an older one"
@@ -221,15 +232,16 @@ def _stored_ids(folder: Path) -> list[str]:
             raise UserError(f"{releases} is a symbolic link: releases must be stored in the ledger's own folder")
         if not releases.exists():
             return []
-        return sorted(path.name.removesuffix(_ENDING) for path in releases.iterdir() if path.name.endswith(_ENDING))
+        return sorted(path.name.removesuffix(ENDING) for path in releases.iterdir() if path.name.endswith(ENDING))
 
 
 def _stamp(kind: str) -> dict[str, str]:
     return {"time": datetime.now(UTC).isoformat(timespec="seconds"), "kind": kind}
 
 
-def _first(fingerprint: str, owner: str) -> dict[str, str | int]:
-    return {"version": VERSION, "fingerprint": fingerprint, "owner": owner}
+def _first(fingerprint: str, owner: str, records: bytes) -> dict[str, str | int]:
+    known = hashlib.sha256(records).hexdigest()
+    return {"version": VERSION, "fingerprint": fingerprint, "owner": owner, "records": known}
 
 
 def _check_arguments(release_id: str, inputs: str) -> None:

@@ -1,8 +1,8 @@
 """The way out of a client for sums and outputs: every release is charged to its ledger before its noise is drawn.
 
 What is released depends on the client's own settings and records, and on nothing a server says about norms, noise or
-sensitivity. A release is named after a hash of everything that it depends on, so the same question gets the bytes of
-its first answer, for nothing, and any other question is another release and is charged.
+sensitivity. A release is named after a hash of everything public that it depends on, so the same question gets the
+bytes of its first answer, for nothing, and any other question is another release and is charged.
 """
 
 from collections.abc import Callable
@@ -13,7 +13,6 @@ import torch
 from torch import Tensor
 
 from fedbnn.base.errors import UserError
-from fedbnn.data.identity import numbering
 from fedbnn.features.public import Public, digest_of, public
 from fedbnn.privacy import head as heads
 from fedbnn.privacy.account import Account
@@ -57,11 +56,6 @@ class ReleaseGate:
         return self.account.guarantee(self.settings.mechanism)
 
     @cached_property
-    def numbering(self) -> str:
-        """Which number each class has here."""
-        return numbering(self.account.identity, self.y.numpy())
-
-    @cached_property
     def public(self) -> Public:
         return public(self.alignment, self.settings.features, self.settings.dimensions)
 
@@ -98,7 +92,7 @@ class ReleaseGate:
         noise, plan = self.settings.noise, self.plan
         sd = plan.noise_multiplier * sensitivity
         cost = Cost(plan.mu, gap=plan.multiplicity * gap_of(sd, numbers, noise))
-        inputs = digest_of(question, self.numbering, sd, noise)
+        inputs = digest_of(question, sd, noise)
         joined = 0.0
         if self.settings.secure:
             joined = self.settings.shares(self.rounds, self.multiplicity, self.clients).mu_joined

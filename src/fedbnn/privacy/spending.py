@@ -1,6 +1,7 @@
 """The lines of a ledger and what they add up to; reading only.
 
-    {"kind": "ledger", "version": 2, "fingerprint": of the records, "owner": name of the client}      the first line
+    {"kind": "ledger", "version": 2, "fingerprint": of the records, "owner": name of the client,
+     "records": SHA-256 of the file of their hashes}                                                  the first line
     {"kind": "charge", "release": id, "inputs": digest, "run": name, "mu": ..., "noise": ..., "rate": ..., "steps": ...,
      "gap": ..., "joined": ..., "epsilon": ..., "delta": ...}
     {"kind": "done", "release": id, "sha256": of the stored bytes}
@@ -21,15 +22,17 @@ from fedbnn.privacy.chain import Row, refuse
 from fedbnn.privacy.cost import Budget, Cost, Sampled, total
 
 VERSION = 2
+_CROWD = 1001  # the noises of as many clients as an aggregation may have, and their sum, each have the gap of one
 
 _COMMON: dict[str, type] = {"kind": str, "previous": str, "time": str}
 _CHARGE: dict[str, type] = {"release": str, "inputs": str, "mu": float, "epsilon": float, "delta": float}
 _SINCE_2: dict[str, type] = {"run": str, "noise": float, "rate": float, "steps": int, "gap": float, "joined": float}
-_OTHERS: dict[str, dict[str, type]] = {
-    "ledger": {"version": int, "fingerprint": str, "owner": str},
-    "done": {"release": str, "sha256": str},
+_FIRST: dict[str, type] = {"version": int, "fingerprint": str, "owner": str}
+_DONE: dict[str, type] = {"release": str, "sha256": str}
+_FIELDS = {
+    1: {"ledger": _FIRST, "charge": _CHARGE, "done": _DONE},
+    VERSION: {"ledger": _FIRST | {"records": str}, "charge": _CHARGE | _SINCE_2, "done": _DONE},
 }
-_FIELDS = {1: {"charge": _CHARGE, **_OTHERS}, VERSION: {"charge": _CHARGE | _SINCE_2, **_OTHERS}}
 
 
 @dataclass(frozen=True)
@@ -48,7 +51,7 @@ class Charge:
     @property
     def joined_cost(self) -> Cost:
         """What it costs as long as nobody sees more than sums of several clients' releases."""
-        return Cost(self.joined, gap=self.cost.gap) if self.joined else self.cost
+        return Cost(self.joined, gap=_CROWD * self.cost.gap) if self.joined else self.cost
 
     def to_row(self) -> Row:
         """The fields of its line, but those that every line has."""
@@ -95,15 +98,17 @@ class Spending:
         self.began: str = first["time"]
         self.fingerprint: str = first["fingerprint"]
         self.owner: str = first["owner"]
+        self.records: str = first.get("records", "")
 
     @property
     def entries(self) -> tuple[Charge, ...]:
         """All releases in the order in which they were charged."""
         return tuple(self.charges.values())
 
-    def cost(self, run: str | None = None) -> Cost:
-        """Of all charged releases together, or of those of one run."""
-        return total(charge.cost for charge in self.charges.values() if run in (None, charge.run))
+    def cost(self, run: str | None = None, *, joined: bool = False) -> Cost:
+        """Of all charged releases together, or of those of one run; `joined`: as long as only sums are seen."""
+        counted = [charge for charge in self.charges.values() if run in (None, charge.run)]
+        return total(charge.joined_cost if joined else charge.cost for charge in counted)
 
     def spent(self, delta: float) -> float:
         """Epsilon of everything charged so far, rounded up."""
