@@ -27,10 +27,13 @@ GATE = "privacy/release_gate.py"
 LEDGER = "privacy/ledger.py"
 SUMS = "privacy/sums.py"
 HEAD = "privacy/head.py"
+ACCOUNT = "privacy/account.py"
 DP_FEDAVG = "methods/dp_fedavg.py"
 
 AUDIT = "tests/audit/test_audit.py"
 OF_LEDGER = "tests/privacy/test_ledger.py"
+OF_ACCOUNT = "tests/privacy/test_account.py"
+OF_CAPS = "tests/deployment/test_caps.py"
 OF_GATE = "tests/privacy/test_release_gate.py"
 OF_SUMS = "tests/privacy/test_sums.py"
 OF_HEAD = "tests/privacy/test_head.py"
@@ -104,7 +107,7 @@ MUTATIONS = (
     Mutation(
         "fresh noise on a stored release",
         LEDGER,
-        "                if charge.sha256 is not None:\n                    return self._stored(charge)\n",
+        "                if charge.sha256 is not None:\n                    return stored(self.folder, charge)\n",
         "                if charge.sha256 is not None:\n                    return make()\n",
         (OF_LEDGER, OF_GATE),
     ),
@@ -296,5 +299,75 @@ MUTATIONS = (
         "cost = Cost(plan.mu, gap",
         "cost = Cost(plan.mu / (3 if self.settings.secure else 1), gap",
         (OF_AGGREGATION,),
+    ),
+    Mutation(
+        "answers looked for by the records",
+        ACCOUNT,
+        "if self.run and (before := self._answered(name, inputs)) is not None:",
+        "if (before := None) is not None:",
+        (OF_CAPS, OF_ACCOUNT),
+    ),
+    Mutation(
+        "the same answer in another run",
+        ACCOUNT,
+        "{question}|{self.run}|{self.occasion}",
+        "{question}|{self.occasion}",
+        (OF_CAPS, OF_ACCOUNT),
+    ),
+    Mutation(
+        "ledgers behind a link passed over",
+        ACCOUNT,
+        "if (here / name).is_symlink():",
+        "if False:",
+        (OF_ACCOUNT,),
+    ),
+    Mutation(
+        "hashes of records not checked",
+        LEDGER,
+        "return kept if kept and hashlib.sha256(kept).hexdigest() == spending.records else None",
+        "return kept",
+        (OF_ACCOUNT,),
+    ),
+    Mutation(
+        "held out by place instead of by content",
+        "data/holdout.py",
+        "numbers < np.uint64(share * 2**64)",
+        "np.random.default_rng(0).permutation(len(numbers)) < share * len(numbers)",
+        ("tests/deployment/test_site.py",),
+    ),
+    Mutation(
+        "sums cut off after their noise",
+        SUMS,
+        "(total.clamp(-LARGEST, LARGEST) + drawn.view_as(total))",
+        "(total + drawn.view_as(total))",
+        (OF_SUMS,),
+    ),
+    Mutation(
+        "joined sums without a budget",
+        ACCOUNT,
+        "if self.joined is not None:",
+        "if False:",
+        (OF_ACCOUNT,),
+    ),
+    Mutation(
+        "votes of any aggregation count",
+        "privacy/secure/session.py",
+        'b"vote" + self.context + hashlib.sha256(cards).digest()',
+        'b"vote" + self.context',
+        (OF_PROTOCOL,),
+    ),
+    Mutation(
+        "secrets of an aggregation kept",
+        "deployment/node.py",
+        "one_turn=terms.privacy.secure",
+        "one_turn=False",
+        ("tests/deployment/test_secure_aggregation.py",),
+    ),
+    Mutation(
+        "sites with noise of different size",
+        "deployment/site.py",
+        "if terms.privacy.secure and own != terms.multiplicity:",
+        "if False:",
+        ("tests/deployment/test_secure_aggregation.py",),
     ),
 )
