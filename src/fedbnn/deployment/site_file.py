@@ -30,7 +30,8 @@ class RecordsSettings:
         default=0.25,
         ge=0,
         lt=1,
-        description="share of the records of each class held out to be scored on, 0: none; csv only",
+        description="share of the records held out to be scored on, about, each decided by its own content; 0: none; "
+        "csv only",
     )
 
     @model_validator(mode="after")

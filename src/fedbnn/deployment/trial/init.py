@@ -125,7 +125,7 @@ path = "records.npz"
 # path = "/data/patients.csv"
 # target = "diagnosis"                 # the column that holds the class, by its name
 # columns = ["age", "sex", "chol"]     # the features, in the order agreed on: {shape} of them
-# test_fraction = 0.25                 # share of the records that is held out to score your model on
+# test_fraction = 0.25                 # about this share of the records is held out to score your model on
 
 # Your own architecture (see `fedbnn models`), or your own code as "package.module:factory"
 [model]
