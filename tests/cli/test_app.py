@@ -19,19 +19,6 @@ COMMANDS = ["run", "compare", "report", "methods", "models", "datasets", "config
 
 
 @pytest.fixture
-def call(capsys):
-    """Run the command line: exit code, standard output, standard error."""
-
-    def call(*arguments):
-        with pytest.raises(SystemExit) as stopped:
-            main([str(argument) for argument in arguments])
-        captured = capsys.readouterr()
-        return stopped.value.code or 0, captured.out, captured.err
-
-    return call
-
-
-@pytest.fixture
 def sets(tiny):
     """`--set` for the tiny federation and then for what a test wants to change."""
 

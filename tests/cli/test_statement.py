@@ -4,23 +4,9 @@ import json
 
 import pytest
 
-from fedbnn.cli.app import main
 from fedbnn.privacy.ledger import Budget, Cost, Ledger, Limit
 from fedbnn.report.protection import PROTECTIONS
 from tests.report.reader import Reader
-
-
-@pytest.fixture
-def call(capsys):
-    """Run the command line: exit code, standard output, standard error."""
-
-    def call(*arguments):
-        with pytest.raises(SystemExit) as stopped:
-            main([str(argument) for argument in arguments])
-        captured = capsys.readouterr()
-        return stopped.value.code or 0, captured.out, captured.err
-
-    return call
 
 
 def ledger(folder):
