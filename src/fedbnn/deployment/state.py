@@ -21,7 +21,7 @@ from fedbnn.base.checkpoints import MANIFEST, Checkpoints
 from fedbnn.base.errors import UserError
 from fedbnn.base.files import locked, make_folder, read_json, telling, write_atomically, write_json
 from fedbnn.deployment.terms import Terms, read_terms
-from fedbnn.federation.message import Message
+from fedbnn.federation.message import BadMessage, Message
 from fedbnn.federation.method import Client
 from fedbnn.models.architectures import ModelSettings
 from fedbnn.runs.folder import differences
@@ -175,7 +175,12 @@ def runs_in(state: Path) -> list[str]:
 
 
 def _read(file: Path) -> Message:
-    return Message.from_bytes(file.read_bytes())
+    try:
+        return Message.from_bytes(file.read_bytes())
+    except (OSError, BadMessage) as error:
+        raise UserError(
+            f"{file} cannot be read ({error}): delete {file.parent}, and what was kept before it is used"
+        ) from None
 
 
 def _write(file: Path, message: Message) -> None:

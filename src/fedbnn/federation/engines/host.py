@@ -101,6 +101,15 @@ class ClientHost:
             chosen = models[variant or next(iter(models))]
             return self.method.predict(chosen, site, x.to(self.device), rng).to(CPU)
 
+    def try_out(self, client: int, round_number: int, message: Message) -> None:
+        """Fail as predictions after this message would; tried on an input that is nobody's."""
+        site, rng = self.sites[client].client, Stream((self.seed, "evaluate", round_number, client), self.device)
+        nothing = torch.zeros_like(site.train.x[:1])
+        with self._guard(client, rng):
+            scored = self.method.scored(self.states[client], site, message.to(self.device), rng)
+            predictions = {name: self.method.predict(one, site, nothing, rng) for name, one in scored.items()}
+            self._check_finite(client, round_number, predictions)
+
     def save(self, folder: Path) -> None:
         for client, state in self.states.items():
             save_file(state.to(CPU).tensors(), state_file(folder, client))
