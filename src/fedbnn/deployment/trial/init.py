@@ -167,7 +167,7 @@ def write_federation(folder: Path, config: Config, run: str = "") -> Terms:
     """
     _check_folder(folder)
     run = run or _run_name(config)
-    if not re.match(RUN_NAME, run):
+    if not re.fullmatch(RUN_NAME, run):
         raise UserError(f"--run {run}: use a-z, 0-9 and dashes, at most 60 characters, no dash in front")
     if config.evaluation.foreign:
         raise UserError(
