@@ -23,6 +23,18 @@ def telling(path: Path) -> Iterator[None]:
         raise UserError(f"{path} cannot be used: {problem}") from None
 
 
+def expanded(path: str | Path, origin: str) -> Path:
+    """A path that a user wrote, with ~ in full; a mistake begins with `origin`."""
+    try:
+        if b"\0" not in os.fsencode(path):
+            return Path(path).expanduser()
+    except RuntimeError:
+        raise UserError(f"{origin}: there is no such user; write the path in full") from None
+    except UnicodeEncodeError:
+        pass
+    raise UserError(f"{origin}: no file can have such a name")
+
+
 def write_atomically(path: Path, content: str | bytes, mode: int = 0o666) -> None:
     """The file is either as it was or new, whole and on disk, under its name too; `mode` is what umask takes from."""
     data = content.encode() if isinstance(content, str) else content

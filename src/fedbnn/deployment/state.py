@@ -101,6 +101,8 @@ class SiteState:
         if saved is None:
             return None
         turn = read_json(saved.folder / TURN)
+        if not (isinstance(turn, dict) and isinstance(turn.get("request"), str) and isinstance(turn.get("info"), dict)):
+            raise UserError(f"{saved.folder / TURN} is not a turn: it needs 'request' (a text) and 'info' (numbers)")
         return Turn(
             saved.folder, saved.round_number, saved.part, saved.seconds, turn["request"], turn["info"], saved.problems
         )
@@ -166,7 +168,10 @@ def remember_site(state: Path, site_file: Path) -> None:
 def remembered_site(state: Path) -> Path:
     if not (state / "site.json").exists():
         raise UserError(f"--state {state}: no site has worked there yet (there is no site.json)")
-    return Path(read_json(state / "site.json")["site"])
+    known = read_json(state / "site.json")
+    if not (isinstance(known, dict) and isinstance(known.get("site"), str)):
+        raise UserError(f"{state / 'site.json'}: it must be an object with 'site', the path of the site's site.toml")
+    return Path(known["site"])
 
 
 def runs_in(state: Path) -> list[str]:

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
@@ -118,7 +119,10 @@ class ClientHost:
         for client in self.states:
             # Loaded tensors may lie unaligned in a memory map; a copy gives the same addresses modulo 64, hence
             # the same kernels and the same bits, as a run that was never stopped.
-            tensors = {name: value.clone() for name, value in load_file(state_file(folder, client)).items()}
+            try:
+                tensors = {name: value.clone() for name, value in load_file(state_file(folder, client)).items()}
+            except (SafetensorError, OSError) as error:
+                raise UserError(f"{state_file(folder, client)} cannot be read: {error}") from None
             self.states[client] = self.method.client_state.from_tensors(tensors).to(self.device)
 
     def _check_finite(self, client: int, round_number: int, predictions: Mapping[Variant, Prediction]) -> None:
