@@ -274,6 +274,20 @@ def test_a_stored_message_that_cannot_be_read_is_told_in_one_line(node):
         node.predict(torch.zeros(2, 1, 8, 8))
 
 
+def test_what_a_site_keeps_is_its_owners_to_read(private):
+    for number in (0, 1):
+        ask(private, "update", number, first_message(private))
+        ask(private, "evaluate", number, first_message(private))
+    state = private.state.path.parents[1]
+    files = [path for path in state.rglob("*") if path.is_file() and not path.name.startswith(".")]
+    assert {"metrics.jsonl", "turn.json", "manifest.json", "client-0000.safetensors", "message.safetensors"} <= {
+        path.name for path in files
+    }
+    assert {path.name: oct(path.stat().st_mode & 0o777) for path in files} == {path.name: "0o600" for path in files}
+    for folder in (state, private.state.path, private.state.path / "checkpoint", private.state.path / "received"):
+        assert folder.stat().st_mode & 0o777 == 0o700
+
+
 # Asked again
 
 
