@@ -50,6 +50,7 @@ def test_init_writes_as_many_sites_as_it_is_told(call, tiny, tmp_path: Path) -> 
         (["--nodes", "2", "--set", "partition.kind=natural"], "--nodes 2"),
         (["--set", "rounds=0"], "rounds"),
         (["--run", "../x"], "--run ../x"),
+        (["--run", "a\n"], "--run a"),
         (["nowhere.toml"], "nowhere.toml"),
     ],
 )

@@ -276,6 +276,15 @@ def test_owners_may_have_any_name(call, tmp_path):
     assert ["3", "at", "1e-05"] in [row[-4:-1] for row in rows if row and row[0].startswith("oooo")]
 
 
+def test_no_ledger_speaks_to_the_terminal(call, tmp_path):
+    ledger(tmp_path / "one", 0.2, fingerprint="\x1b[2J" * 20, owner="\x1b[2Janna\x9b")
+    code, out, _ = call("spent", tmp_path)
+    assert code == 0
+    assert "anna" in out
+    assert "\x1b" not in out
+    assert "\x9b" not in out
+
+
 def test_a_new_ledger_has_spent_nothing(call, told, tmp_path):
     ledger(tmp_path / "new")
     assert told("spent", tmp_path)["ledgers"][0]["cap"] is None

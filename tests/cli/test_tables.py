@@ -10,6 +10,7 @@ from fedbnn.report.figures import MISSING
 from fedbnn.report.load import Group, Run
 from fedbnn.report.privacy import briefly
 from fedbnn.report.schema import Result
+from fedbnn.report.table import row, table
 from tests.report.samples import sample_result, without_new_keys
 
 SCORES = {
@@ -245,3 +246,14 @@ def test_columns_move_together_before_anything_else_is_given_up() -> None:
 
 def test_brackets_are_words_and_not_markup() -> None:
     assert "[red]mine[/x]" in printed([new("fedbnn", dataset="[red]mine[/x]")], 120)
+
+
+@pytest.mark.parametrize("width", [20, 200])
+def test_no_name_speaks_to_the_terminal(width: int) -> None:
+    name = "\x1b[2Jowner\x07\x9b31m\x00\ud800\u202e"
+    console = Console(width=width, color_system=None)
+    with console.capture() as captured:
+        console.print(tables.Printed(table([name, "n"], [row(name, "1")], caption=name)))
+    shown = captured.get()
+    assert all(sign.isprintable() or sign == "\n" for sign in shown)
+    assert shown.replace("\n", "").replace(" ", "").count("owner") == 3

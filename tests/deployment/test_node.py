@@ -11,6 +11,7 @@ import fedbnn
 from fedbnn import Federation, InProcess, UserError
 from fedbnn.base.files import locked
 from fedbnn.deployment.node import LARGEST, Answer, Node, Request
+from fedbnn.federation.engines import ClientFailure
 from fedbnn.federation.engines.host import ClientHost
 from fedbnn.federation.message import Message, check
 from fedbnn.federation.sites import with_ledgers
@@ -245,6 +246,48 @@ def test_a_method_that_sends_more_than_agreed_is_stopped_at_home(private, monkey
     assert private.state.turn() is None
 
 
+@pytest.mark.parametrize("arrays", [{}, {"x": torch.ones(1)}, {"weights": torch.ones(7)}], ids=["none", "x", "short"])
+@pytest.mark.parametrize("test_records", [True, False])
+@pytest.mark.parametrize("silent", [True, False])
+def test_a_message_that_no_model_can_use_is_not_kept(tmp_path, arrays, test_records, silent):
+    """A server may send what it likes after the last round: the site's predictions stay as they were."""
+    head = f"share_metrics = '{'no' if silent else 'yes'}'"
+    node = Node.from_file(write_sites(tmp_path, small_config("fedavg"), head=head, test_records=test_records)[0])
+    ask(node, "update", 0, first_message(node))
+    ask(node, "evaluate", 0, first_message(node))
+    x = torch.zeros(2, 1, 8, 8)
+    before = node.predict(x).probs
+    if silent:
+        assert ask(node, "evaluate", 1, Message(arrays)) == Answer()
+    else:
+        with pytest.raises(ClientFailure):
+            ask(node, "evaluate", 1, Message(arrays))
+    assert node.state.received()[0] == 0
+    assert torch.equal(node.predict(x).probs, before)
+
+
+def test_a_stored_message_that_cannot_be_read_is_told_in_one_line(node):
+    ask(node, "update", 0, first_message(node))
+    unreadable = Message({"__metadata__": torch.ones(3)})  # as files of safetensors call something else
+    node.state.keep_received(0, unreadable)
+    with pytest.raises(UserError, match=r"message\.safetensors cannot be read .* delete"):
+        node.predict(torch.zeros(2, 1, 8, 8))
+
+
+def test_what_a_site_keeps_is_its_owners_to_read(private):
+    for number in (0, 1):
+        ask(private, "update", number, first_message(private))
+        ask(private, "evaluate", number, first_message(private))
+    state = private.state.path.parents[1]
+    files = [path for path in state.rglob("*") if path.is_file() and not path.name.startswith(".")]
+    assert {"metrics.jsonl", "turn.json", "manifest.json", "client-0000.safetensors", "message.safetensors"} <= {
+        path.name for path in files
+    }
+    assert {path.name: oct(path.stat().st_mode & 0o777) for path in files} == {path.name: "0o600" for path in files}
+    for folder in (state, private.state.path, private.state.path / "checkpoint", private.state.path / "received"):
+        assert folder.stat().st_mode & 0o777 == 0o700
+
+
 # Asked again
 
 
@@ -301,6 +344,11 @@ def test_past_rounds_are_refused_and_missed_ones_are_not(node):
         ("evaluate", 0, {"a": torch.tensor([-1.1e6])}, "'a' holds values beyond 1000000"),
         ("update", 0, {"a": torch.tensor([2**53 + 1])}, "'a' holds values beyond 9007199254740992"),
         ("update", 0, {"a": torch.tensor([-(2**63)])}, "'a' holds values beyond 9007199254740992"),
+        ("update", 0, {"__metadata__": torch.zeros(1)}, "an array is called '__metadata__'"),
+        ("evaluate", 0, {"__metadata__": torch.zeros(1)}, "an array is called '__metadata__'"),
+        ("evaluate", 0, {"\x1b[2J": torch.zeros(1)}, "an array is called"),
+        ("evaluate", 0, {"": torch.zeros(1)}, "an array is called ''"),
+        ("update", 0, {"a" * 61: torch.zeros(1)}, "at most 60"),
         ("update", 0, {"a": torch.zeros(1).expand(LARGEST // 4 + 1)}, "at most 1073741824 are taken"),
     ],
 )

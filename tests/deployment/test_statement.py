@@ -114,6 +114,25 @@ def test_a_site_that_released_once_more_from_one_record_less(tmp_path):
     ]
 
 
+@pytest.mark.parametrize("part", ["state", "site", "all"])
+def test_a_folder_above_a_sites_own_is_refused(tmp_path, part):
+    """From there the ledger is found, but not the run that promises nothing, of which the page must tell."""
+    file = site(tmp_path, *PRIVATE)
+    releasing(file)
+    state = file.parent / "state"
+    file.write_text(file.read_text().replace(SITE_CAP, ""))
+    terms = json.loads((file.parent / "terms.json").read_text())
+    rewrite(file, run="bare", privacy=terms["privacy"] | {"mechanism": "none"})
+    releasing(file)
+    folder = {"state": state, "site": file.parent, "all": tmp_path}[part]
+    if part == "state":
+        assert [run.name for run in statement(folder, DELTA).unprotected] == ["bare"]
+        assert [run.name for run in statement(folder / "ledgers", DELTA).unprotected] == ["bare"]
+        return
+    with pytest.raises(UserError, match=f"above a site's state folder, .*: give '{state}'"):
+        statement(folder, DELTA)
+
+
 def test_every_release_with_its_own_cost_and_that_of_all_before(tmp_path):
     costs = (Cost(0.3), Cost(sampled=(Sampled(2.0, 0.1, 5),)), Cost(0.4))
     made = statement(ledger(tmp_path / "one", *costs), DELTA)

@@ -49,6 +49,35 @@ def test_another_data_sets_inputs_are_the_alignment_set_where_it_comes_from_ther
     assert terms.alignment.points == 20
 
 
+ODD_NAMES = {
+    "blank at the end": (("a ", "b"), "class_names.0 = 'a '"),
+    "line feed": (("a", "b\n"), r"class_names.1 = 'b\\n'"),
+    "empty": (("", "b"), "class_names.0 = ''"),
+    "long": (("a", "b" * 201), "class_names.1 = 'bbb"),
+    "half of a character": (("\ud800", "b"), r"class_names.0 = '\\ud800'"),
+    "twice": (("a", "a"), "each name may stand there only once"),
+}
+
+
+@pytest.mark.parametrize("kind", ODD_NAMES)
+def test_names_that_cannot_stand_in_terms_are_told_in_one_line(kind):
+    """Labels and groups of a file may be anything."""
+    names, words = ODD_NAMES[kind]
+    config = small_config()
+    data = dealt(config)
+    others = tuple(f"class {number}" for number in range(2, 10))
+    odd = dataclasses.replace(data.dataset, class_names=(*names, *others))
+    with pytest.raises(UserError, match=words):
+        Terms.of(config, dataclasses.replace(data, dataset=odd), "trial")
+
+
+@pytest.mark.parametrize("run", ["a\n", "A", "", "-a", "a" * 61, "\ud800"])
+def test_a_run_has_a_plain_name(run):
+    config = small_config()
+    with pytest.raises(UserError, match="run = "):
+        Terms.of(config, dealt(config), run)
+
+
 names = st.text(st.characters(exclude_categories=("C", "Z")), min_size=1, max_size=8)
 terms_strategy = st.builds(
     Terms,

@@ -125,6 +125,16 @@ FACTS: dict[str, str] = {
     "evaluation of many variants": json.dumps({"evaluation": {f"a{number}": {} for number in range(1_000)}}),
 }
 
+# Paths
+
+PATHS: dict[str, str] = {
+    "no such user": "~nobody-of-this-name/records",
+    "null byte": "a\0b",
+    "long": "a" * 5_000,
+    "surrogate": "\ud800",
+    "empty": "",
+}
+
 # Settings, as TOML
 
 TOML: dict[str, str] = {

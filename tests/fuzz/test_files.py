@@ -1,5 +1,7 @@
 """Files that a party is given: whatever they hold, they are read, or refused in one line that a person can use."""
 
+import hashlib
+import io
 import json
 import os
 import resource
@@ -13,23 +15,30 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from rich.console import Console
 
 from fedbnn.base.checkpoints import Checkpoints
 from fedbnn.base.errors import UserError
 from fedbnn.base.files import read_json
 from fedbnn.base.settings import parsed
+from fedbnn.cli import privacy_tables
+from fedbnn.data import federate, load_dataset
 from fedbnn.data.csv_source import Table, load_csv
 from fedbnn.data.npz_source import NpzFile, load_npz
 from fedbnn.deployment.alignment import read_alignment
+from fedbnn.deployment.node import Node, Request
 from fedbnn.deployment.server_file import read_server
 from fedbnn.deployment.site import load_site
 from fedbnn.deployment.site_file import RecordsSettings, SiteSettings, read_site
+from fedbnn.deployment.state import remembered_site
+from fedbnn.deployment.statement import statement, write_statement
 from fedbnn.deployment.terms import Terms, read_terms
 from fedbnn.federation.message import BadMessage, Message
 from fedbnn.privacy.chain import Chain
 from fedbnn.privacy.ledger import Budget, Cost, Ledger, Limit
-from fedbnn.runs.config import load_config
-from tests.deployment.deployment_sample import small_config, small_terms, write_sites
+from fedbnn.privacy.overview import overview
+from fedbnn.runs.config import load_config, toml_value
+from tests.deployment.deployment_sample import dealt, small_config, small_terms, write_sites
 from tests.fuzz import corpus
 
 TERMS = small_terms()
@@ -134,6 +143,27 @@ def test_any_text_as_settings(text: str | bytes) -> None:
 def test_json(tmp_path: Path, text: str) -> None:
     (tmp_path / "file.json").write_text(text)
     outcome(lambda: read_json(tmp_path / "file.json"))
+
+
+@pytest.mark.parametrize("name", corpus.PATHS)
+def test_paths(tmp_path: Path, name: str) -> None:
+    for ending in ("", ".npz", ".csv"):
+        path = corpus.PATHS[name] + ending
+        refused(lambda path=path: load_npz(path))  # type: ignore[misc]
+        refused(lambda path=path: load_csv(path, "sick", "", 0.5))  # type: ignore[misc]
+        config = small_config("fedbnn", f"data.alignment_source={json.dumps(path or 'x')}")
+        refused(lambda config=config: federate(load_dataset(config.data), config.data, config.partition, 0))  # type: ignore[misc]
+
+
+@pytest.mark.parametrize("field", ["data.path", "terms", "alignment", "state", "signing_key"])
+@pytest.mark.parametrize("name", ["no such user", "null byte"])  # others only fail where they are read
+def test_paths_of_a_site(tmp_path: Path, name: str, field: str) -> None:
+    file = tmp_path / "site.toml"
+    table = {"data": {"path": "records.npz"}, "name": "a"}
+    target = table["data"] if field == "data.path" else table
+    target[field.removeprefix("data.")] = corpus.PATHS[name]  # type: ignore[index]
+    file.write_text("\n".join(f"{key} = {toml_value(value)}" for key, value in table.items()))
+    assert f"site.toml: {field} = " in outcome(lambda: read_site(file))
 
 
 # Arrays
@@ -284,6 +314,83 @@ def test_changed_ledgers(tmp_path: Path) -> None:
         refused(lambda: Ledger.read(tmp_path))
         file.write_bytes(good)
     assert len(Ledger.read(tmp_path).entries) == 3
+
+
+@pytest.mark.parametrize("field", ["mu", "gap", "joined", "epsilon"])
+def test_ledgers_with_numbers_at_the_end_of_what_a_double_holds(tmp_path: Path, field: str) -> None:
+    """Their hashes are right, so they are believed; then they are told, whatever they say."""
+    place = tmp_path / "ledgers" / "a"
+    with Ledger.open(place, "f" * 64, "anna") as ledger:
+        for number in range(3):
+            ledger.release(f"r{number}", "inputs", Cost(0.1), [Limit(Budget(3.0, 1e-5))], lambda: b"bytes")
+    for value in (1e308, 1.7e308, 1e16, 5e-324):
+        rewrite(place, {field: value})
+        for delta in (1e-5, 5e-324):
+            found = overview(tmp_path, delta)
+            assert not found.broken
+            Console(file=io.StringIO()).print(privacy_tables.overview(found))
+            write_statement(statement(tmp_path, delta), tmp_path / "out")
+
+
+def rewrite(ledger: Path, changes: dict[str, float]) -> None:
+    """Other numbers in every charge, in a chain that holds together."""
+    rows = [json.loads(line) for line in (ledger / "ledger.jsonl").read_bytes().splitlines()]
+    previous, data = "", b""
+    for row in rows:
+        line = json.dumps(row | {"previous": previous} | (changes if row["kind"] == "charge" else {})).encode() + b"\n"
+        previous, data = hashlib.sha256(line).hexdigest(), data + line
+    (ledger / "ledger.jsonl").write_bytes(data)
+    (ledger / "head.json").write_text(json.dumps({"count": len(rows), "sha256": previous}) + "\n")
+
+
+@pytest.mark.parametrize("text", [*corpus.VALUES.values(), *corpus.FACTS.values(), '{"privacy": {"ledgers": 1}}'])
+def test_folders_without_ledgers(tmp_path: Path, text: str) -> None:
+    (tmp_path / "config.json").write_text(text)
+    refused(lambda: overview(tmp_path, 1e-5))
+    refused(lambda: statement(tmp_path, 1e-5))
+
+
+OBJECTS = [*corpus.VALUES.values(), *corpus.FACTS.values()]
+
+
+@pytest.mark.parametrize("text", [*OBJECTS, *(f'{{"site": {value}}}' for value in corpus.VALUES.values())])
+def test_where_a_site_is(tmp_path: Path, text: str) -> None:
+    (tmp_path / "site.json").write_text(text)
+    refused(lambda: read_site(remembered_site(tmp_path)))
+
+
+def test_turns_that_somebody_wrote(tmp_path: Path) -> None:
+    """With checksums that are right, so that they are read."""
+    terms, settings = site_of(tmp_path)
+    np.savez(tmp_path / "records.npz", **records_of_client(0))
+    node = Node(terms, load_site(settings, terms), tmp_path / "state", share_metrics=False)
+    node.answer(Request("update", 0, terms.digest))
+    [place] = (node.state.path / "checkpoint").iterdir()
+    x, expected = torch.zeros(1, 1, 8, 8), 0
+    for name in ("turn.json", "client-0000.safetensors", "reply.safetensors", "message.safetensors"):
+        good = (place / name).read_bytes()
+        texts = [*OBJECTS, '{"request": 1, "info": {}}', '{"request": "a"}'] if name == "turn.json" else ["", "abc"]
+        for text in texts:
+            forge(place, name, text.encode())
+            again = Node(terms, node.site, tmp_path / "state", share_metrics=False)
+            expected += bool(outcome(lambda again=again: again.predict(x)))  # type: ignore[misc]
+            outcome(lambda again=again: again.answer(Request("update", 0, terms.digest)))  # type: ignore[misc]
+        forge(place, name, good)
+    assert expected >= len(OBJECTS)
+    assert len(Node(terms, node.site, tmp_path / "state", share_metrics=False).predict(x).probs) == 1
+
+
+def forge(place: Path, name: str, data: bytes) -> None:
+    (place / name).write_bytes(data)
+    manifest = json.loads((place / "manifest.json").read_text())
+    manifest["sha256"][name] = hashlib.sha256(data).hexdigest()
+    (place / "manifest.json").write_text(json.dumps(manifest))
+
+
+def records_of_client(client: int) -> dict[str, Any]:
+    data = dealt(small_config())
+    rows = data.client_indices[client]
+    return {"x_train": data.dataset.x_train[rows], "y_train": data.dataset.y_train[rows]}
 
 
 def refused_unless(fine: bool, read: Callable[[], object]) -> None:

@@ -166,6 +166,13 @@ def test_diagnostics_cannot_pass_for_what_the_server_writes(name: str) -> None:
         sent_by(reply_of(packed(OurMessage(), {"info": {name: 1.0}})), MOST)
 
 
+@pytest.mark.parametrize("name", ["__metadata__", "", "a" * 61, "\x1b[2J", "a b", "ü", "a\n", "0"])
+def test_arrays_have_plain_names(name: str) -> None:
+    array = Array(np.zeros(1, dtype=np.float32))
+    reply = reply_of(RecordDict({"arrays": ArrayRecord({name: array}), "facts": ConfigRecord({"json": "{}"})}))
+    assert "an array is called" in (refusal(lambda: sent_by(reply, MOST)) or "")
+
+
 def test_many_small_arrays_are_too_many() -> None:
     array = Array(np.zeros(1, dtype=np.float32))
     records = RecordDict({"arrays": ArrayRecord({f"a{n}": array for n in range(1001)}), "facts": ConfigRecord({})})

@@ -23,6 +23,18 @@ def telling(path: Path) -> Iterator[None]:
         raise UserError(f"{path} cannot be used: {problem}") from None
 
 
+def expanded(path: str | Path, origin: str) -> Path:
+    """A path that a user wrote, with ~ in full; a mistake begins with `origin`."""
+    try:
+        if b"\0" not in os.fsencode(path):
+            return Path(path).expanduser()
+    except RuntimeError:
+        raise UserError(f"{origin}: there is no such user; write the path in full") from None
+    except UnicodeEncodeError:
+        pass
+    raise UserError(f"{origin}: no file can have such a name")
+
+
 def write_atomically(path: Path, content: str | bytes, mode: int = 0o666) -> None:
     """The file is either as it was or new, whole and on disk, under its name too; `mode` is what umask takes from."""
     data = content.encode() if isinstance(content, str) else content
@@ -49,8 +61,8 @@ def write_all(file: int, data: bytes) -> None:
         left = left[os.write(file, left) :]
 
 
-def write_json(path: Path, value: Any) -> None:
-    write_atomically(path, json.dumps(value, indent=2) + "\n")
+def write_json(path: Path, value: Any, mode: int = 0o666) -> None:
+    write_atomically(path, json.dumps(value, indent=2) + "\n", mode)
 
 
 def read_json(path: Path) -> Any:
@@ -69,12 +81,12 @@ def secure(path: Path) -> None:
         os.close(file)
 
 
-def make_folder(path: Path) -> None:
-    """The folder and those above it, on disk."""
+def make_folder(path: Path, mode: int = 0o777) -> None:
+    """The folder and those above it, on disk; new ones with this mode, which umask takes from."""
     with telling(path):
         for folder in [*reversed(path.parents), path]:
             if not folder.exists():
-                folder.mkdir(exist_ok=True)
+                folder.mkdir(mode, exist_ok=True)
                 secure(folder.parent)
         if not path.is_dir():
             raise UserError(f"{path} is not a folder")

@@ -49,7 +49,7 @@ def parsed(kind: type[T], text: str | bytes, origin: str = "") -> T:
     try:
         return TypeAdapter(kind).validate_json(text)
     except ValidationError as error:
-        raise UserError(f"{origin}: {_explain(error, kind)}" if origin else _explain(error, kind)) from None
+        raise UserError(f"{origin}: {explain(error, kind)}" if origin else explain(error, kind)) from None
 
 
 def read_toml(kind: type[T], path: Path, missing: str = "") -> T:
@@ -81,7 +81,8 @@ def as_json(tables: Any, origin: str) -> str:
         raise UserError(f"{origin}: a number has thousands of digits") from None
 
 
-def _explain(error: ValidationError, kind: Any) -> str:
+def explain(error: ValidationError, kind: Any) -> str:
+    """The first mistake in settings of this kind: the field, the value and the rule."""
     unknown = ("unexpected_keyword_argument", "extra_forbidden")
     # A name that was mistyped is also missing: what was typed tells more.
     first = min(error.errors(), key=lambda one: one["type"] not in unknown)

@@ -19,6 +19,11 @@ def listing(names: Iterable[str]) -> str:
     return ", ".join(shown[:LISTED]) + more
 
 
+def printable(text: str) -> str:
+    """The same without signs that a terminal would obey, but for line feeds: names may come from anybody's files."""
+    return "".join(sign if sign.isprintable() or sign == "\n" else " " for sign in text)
+
+
 def one_line(text: str, most: int) -> str:
     """At most so many signs, none of which a terminal would obey."""
     line = "".join(sign if sign.isprintable() else " " for sign in text[: most + 1])

@@ -8,6 +8,7 @@ import typer
 from rich.text import Text
 
 from fedbnn.base.errors import UserError
+from fedbnn.base.wording import printable
 from fedbnn.cli.tables import Printed
 from fedbnn.cli.terminal import ConfigFile, Set, complain, error_console, out_console, say
 from fedbnn.report.table import row, table
@@ -62,7 +63,7 @@ def up(
 
     trial = Trial.of(folder, nodes)
     try:
-        trial.run(lambda words: error_console.print(Text(words), soft_wrap=True), timeout=hours * 3600)
+        trial.run(lambda words: error_console.print(Text(printable(words)), soft_wrap=True), timeout=hours * 3600)
     except LoopbackFailure as failure:
         complain(failure)
         raise typer.Exit(1) from None

@@ -10,7 +10,7 @@ from fedbnn.audit.configuration import AuditResult
 from fedbnn.cli.tables import Printed
 from fedbnn.privacy.forecast import Forecast
 from fedbnn.privacy.overview import Entry, Overview, Shared
-from fedbnn.report.privacy import rounded_up
+from fedbnn.report.privacy import rounded_down, rounded_up
 from fedbnn.report.table import Row, row, table
 
 _DROWNED = "Warning: the noise outweighs the signal even at best; next to nothing can be learned from a release."
@@ -78,7 +78,7 @@ def audit(result: AuditResult) -> Group:
 
 def epsilon(value: float) -> str:
     """Three decimals, rounded up."""
-    return f"{rounded_up(value, 3):,.3f}"
+    return f"{rounded_up(value, 3):,.3f}" if value < 1e6 else "more than a million"
 
 
 def _multiplier(value: float) -> str:
@@ -102,7 +102,7 @@ def _row(entry: Entry) -> Row:
         f"{entry.releases:,}",
         epsilon(entry.epsilon),
         "none" if cap is None else f"{cap.epsilon:g} at {cap.delta:g}",
-        "" if left is None else f"{math.floor(left * 1000 + 1e-6) / 1000:,.3f}",
+        "" if left is None else f"{rounded_down(left, 3):,.3f}",
     )
 
 

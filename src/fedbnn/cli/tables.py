@@ -9,6 +9,7 @@ from rich.measure import Measurement
 from rich.table import Table as RichTable
 from rich.text import Text
 
+from fedbnn.base.wording import printable
 from fedbnn.report import headline
 from fedbnn.report.load import Group
 from fedbnn.report.privacy import NONE, terms
@@ -38,7 +39,7 @@ class Printed:
     def _rich(self, gap: int, *, narrow: bool) -> RichTable:
         columns = self.table.columns
         table = RichTable(
-            caption=escape(self.table.caption),
+            caption=escape(printable(self.table.caption)),
             caption_justify="left",
             box=None,
             pad_edge=False,
@@ -50,9 +51,9 @@ class Printed:
             if narrow:
                 title = title.replace("-class\naccuracy", "-\nclass\nacc.")
             side: JustifyMethod = "left" if column.words else "right"
-            table.add_column(escape(title), justify=side, style="" if at else "bold", overflow="fold")
+            table.add_column(escape(printable(title)), justify=side, style="" if at else "bold", overflow="fold")
         for row in self.table.rows:
-            table.add_row(*(Text(_text(one, row, narrow), "bold" if one.best else "") for one in row.cells))
+            table.add_row(*(Text(printable(_text(one, row, narrow)), "bold" if one.best else "") for one in row.cells))
         return table
 
 

@@ -14,6 +14,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
 from fedbnn.audit.configuration import Standing
 from fedbnn.base.errors import UserError
+from fedbnn.base.wording import printable
 
 out_console = Console(emoji=False)
 error_console = Console(stderr=True, emoji=False)
@@ -53,12 +54,12 @@ def proving(title: str, trials: int) -> Iterator[Callable[[Standing], None]]:
 
 def complain(problem: object) -> None:
     """One line for the user, in red."""
-    error_console.print(f"error: {escape(str(problem))}", style="red", highlight=False, soft_wrap=True)
+    error_console.print(f"error: {escape(printable(str(problem)))}", style="red", highlight=False, soft_wrap=True)
 
 
 def say(text: str) -> None:
     """One line for the user, as it is: to be copied, not broken or coloured."""
-    out_console.print(text, highlight=False, markup=False, soft_wrap=True)
+    out_console.print(printable(text), highlight=False, markup=False, soft_wrap=True)
 
 
 def echo_json(value: Any) -> None:

@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from fedbnn.base.errors import UserError
+from fedbnn.base.files import expanded
 from fedbnn.base.wording import did_you_mean, listing
 from fedbnn.data.dataset import Dataset, Floats, Labels
 from fedbnn.data.holdout import fixed_split
@@ -71,8 +72,9 @@ class Table:
 
     @classmethod
     def read(cls, path: Path, origin: str) -> "Table":
+        file = expanded(path, origin)
         try:
-            with path.expanduser().open(encoding="utf-8-sig", newline="") as stream:
+            with file.open(encoding="utf-8-sig", newline="") as stream:
                 reader = csv.reader(stream)
                 table = [(reader.line_num, row) for row in reader if row]
         except FileNotFoundError:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from fedbnn.base.errors import UserError
+from fedbnn.base.files import expanded
 from fedbnn.data.cifar_source import cifar_files
 from fedbnn.data.heart_source import HeartFiles
 from fedbnn.data.idx_source import IdxFiles
@@ -39,9 +40,10 @@ class Known:
 def folders() -> list[Path]:
     """Where data sets are looked for, in this order: $FEDBNN_DATA if it is set, then the user's cache."""
     given = os.environ.get(VARIABLE, "")
-    if given and not Path(given).expanduser().is_dir():
+    place = expanded(given, f"{VARIABLE} = {given!r}")
+    if given and not place.is_dir():
         raise UserError(f"{VARIABLE} = {given!r} is not a folder; set it to the folder that holds your data sets")
-    return [*([Path(given).expanduser()] if given else []), cache()]
+    return [*([place] if given else []), cache()]
 
 
 def cache() -> Path:

@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from fedbnn.base.errors import UserError
+from fedbnn.base.files import expanded
 from fedbnn.base.wording import listing, one_line
 from fedbnn.data.dataset import Dataset, Names
 from fedbnn.data.stored import Array, Half, Stored, dataset_of
@@ -37,7 +38,7 @@ class NpzFile(Stored):
 
     def __init__(self, path: str | Path, origin: str) -> None:
         self.origin = origin
-        self.path = Path(path).expanduser()
+        self.path = expanded(path, origin)
         with self._open() as archive:
             self.files = tuple(archive.files)
         self.halves = tuple(half for half, keys in ARRAYS.items() if all(key in self.files for key in keys))

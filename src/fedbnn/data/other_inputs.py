@@ -3,11 +3,10 @@
 Labels have no part in this, so a data set of which there is only a test half can serve.
 """
 
-from pathlib import Path
-
 import numpy as np
 
 from fedbnn.base.errors import UserError
+from fedbnn.base.files import expanded
 from fedbnn.base.wording import did_you_mean
 from fedbnn.data.dataset import Floats, check_finite
 from fedbnn.data.known import KNOWN
@@ -59,7 +58,8 @@ def _stored(field: str, source: str) -> Stored:
 
 def _same(source: str, settings: DataSettings) -> bool:
     if settings.source == "npz":
-        return Path(source).expanduser().resolve() == Path(settings.path).expanduser().resolve()
+        one, other = (expanded(given, repr(given)).resolve() for given in (source, settings.path))
+        return one == other
     return source == settings.source
 
 

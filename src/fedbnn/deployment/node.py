@@ -23,7 +23,7 @@ from fedbnn.deployment.state import SiteState, Turn, model_facts, remember_site,
 from fedbnn.deployment.terms import Terms, read_terms
 from fedbnn.federation.engines import Site
 from fedbnn.federation.engines.host import ClientHost
-from fedbnn.federation.message import MOST_SENT, MOST_WHOLE, BadMessage, Message, check, check_bounds
+from fedbnn.federation.message import MOST_SENT, MOST_WHOLE, BadMessage, Message, check, check_bounds, check_names
 from fedbnn.federation.method import Roster
 from fedbnn.models.bayes import Prediction
 
@@ -153,10 +153,11 @@ class Node:
             raise Refused(f"refused: round {request.round} was asked for, agreed were 0 to {self.terms.rounds}")
         if request.message.nbytes > LARGEST:
             raise Refused(f"refused: a message of {request.message.nbytes} bytes; at most {LARGEST} are taken")
-        for name, array in request.message.arrays.items():
-            if array.dtype not in (torch.float32, torch.int64):
-                raise Refused(f"refused: '{name}' is {array.dtype}; only float32 and int64 are taken")
         try:
+            check_names(request.message)
+            for name, array in request.message.arrays.items():
+                if array.dtype not in (torch.float32, torch.int64):
+                    raise Refused(f"refused: '{name}' is {array.dtype}; only float32 and int64 are taken")
             check_bounds(request.message, MOST_SENT, MOST_WHOLE)
         except BadMessage as error:
             raise Refused(f"refused: {error}") from error
@@ -207,11 +208,14 @@ class Node:
         return Answer(reply, {"info": dict(info), "seconds": seconds} if self.share_metrics else {})
 
     def _evaluate(self, request: Request, turn: Turn | None) -> Answer:
-        self.state.keep_received(request.round, request.message)
-        if not len(self.site.evaluation):
-            return Answer()
+        # Kept only once it was of use: with another, predictions would fail for as long as none follows.
         host = self._host_after(turn)
+        if not len(self.site.evaluation):
+            host.try_out(self._index, request.round, request.message)
+            self.state.keep_received(request.round, request.message)
+            return Answer()
         evaluations = host.evaluate(self._index, request.round, request.message, request.foreign)
+        self.state.keep_received(request.round, request.message)
         scores = {variant: evaluation.scores for variant, evaluation in evaluations.items()}
         self.state.record(request.round, "evaluate", {"scores": scores})
         shared = {variant: evaluation.to_dict() for variant, evaluation in evaluations.items()}

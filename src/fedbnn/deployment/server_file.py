@@ -5,6 +5,7 @@ from pathlib import Path
 from pydantic import Field
 
 from fedbnn.base.settings import read_toml, settings
+from fedbnn.models.architectures import ModelSettings
 
 
 @settings
@@ -19,6 +20,11 @@ class ServerSettings:
         default=(),
         description="models of your own ('package.module:factory') that the server may import because a site names "
         "them; only methods that average weights build a site's model at the server",
+    )
+    model: ModelSettings | None = Field(
+        default=None,
+        description="the architecture that every site must have (name and options): a site that says it runs another "
+        "is refused by name; for methods that average weights, which one other architecture would keep from starting",
     )
     methods: tuple[str, ...] = Field(
         default=(), description="methods from outside ('package.module:Class') that the terms may name"

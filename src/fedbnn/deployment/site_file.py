@@ -7,6 +7,7 @@ from typing import Literal
 from pydantic import Field, field_validator, model_validator
 
 from fedbnn.base.devices import ALLOWED, DeviceName
+from fedbnn.base.files import expanded
 from fedbnn.base.settings import read_toml, settings
 from fedbnn.deployment.terms import Terms
 from fedbnn.models.architectures import ModelSettings
@@ -116,11 +117,15 @@ def read_site(path: Path) -> SiteSettings:
     """The settings of a site.toml, with all paths made absolute."""
     site = read_toml(SiteSettings, path, "; a site is described by a site.toml")
     folder = path.expanduser().resolve().parent
+
+    def found(field: str, given: Path) -> Path:
+        return folder / expanded(given, f"{path}: {field} = {str(given)!r}")
+
     return replace(
         site,
-        data=replace(site.data, path=folder / site.data.path.expanduser()),
-        terms=folder / site.terms.expanduser(),
-        alignment=folder / site.alignment.expanduser(),
-        state=folder / site.state.expanduser(),
-        signing_key=site.signing_key and folder / site.signing_key.expanduser(),
+        data=replace(site.data, path=found("data.path", site.data.path)),
+        terms=found("terms", site.terms),
+        alignment=found("alignment", site.alignment),
+        state=found("state", site.state),
+        signing_key=site.signing_key and found("signing_key", site.signing_key),
     )

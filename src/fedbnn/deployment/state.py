@@ -1,5 +1,7 @@
 """What a site keeps of its runs, in its own state folder; nothing of it ever leaves but stored replies.
 
+Models and scores tell of records: folders that are made here, and all files, are for nobody but their owner to read.
+
 STATE/site.json             where the site's site.toml is
 STATE/ledgers/              what was ever released from its records
 STATE/runs/KEY/             one run
@@ -21,11 +23,12 @@ from fedbnn.base.checkpoints import KEPT, MANIFEST, Checkpoints
 from fedbnn.base.errors import UserError
 from fedbnn.base.files import locked, make_folder, read_json, telling, write_atomically, write_json
 from fedbnn.deployment.terms import Terms, read_terms
-from fedbnn.federation.message import Message
+from fedbnn.federation.message import BadMessage, Message
 from fedbnn.federation.method import Client
 from fedbnn.models.architectures import ModelSettings
 from fedbnn.runs.folder import differences
 
+OWNERS_FOLDER, OWNERS_FILE = 0o700, 0o600
 REPLY, MESSAGE, TURN = "reply.safetensors", "message.safetensors", "turn.json"
 
 
@@ -73,11 +76,11 @@ class SiteState:
     def begin(self, terms: Terms, client: Client) -> None:
         """Make the folder, or find it made for the same client with the same model."""
         for folder in (self._turns.folder, self._received.folder):
-            make_folder(folder)
+            make_folder(folder, OWNERS_FOLDER)
         if not (self.path / "client.json").exists():
             with telling(self.path):
-                write_atomically(self.path / "terms.json", terms.to_json())
-                write_json(self.path / "client.json", described(client))
+                write_atomically(self.path / "terms.json", terms.to_json(), OWNERS_FILE)
+                write_json(self.path / "client.json", described(client), OWNERS_FILE)
         self.check_client(client)
 
     def check_client(self, client: Client) -> None:
@@ -101,6 +104,8 @@ class SiteState:
         if saved is None:
             return None
         turn = read_json(saved.folder / TURN)
+        if not (isinstance(turn, dict) and isinstance(turn.get("request"), str) and isinstance(turn.get("info"), dict)):
+            raise UserError(f"{saved.folder / TURN} is not a turn: it needs 'request' (a text) and 'info' (numbers)")
         return Turn(
             saved.folder, saved.round_number, saved.part, saved.seconds, turn["request"], turn["info"], saved.problems
         )
@@ -125,6 +130,7 @@ class SiteState:
 
         with telling(self.path):
             self._turns.save(round_number, float(seconds), write, exchange)
+            _close(self._turns.folder)
 
     def received(self) -> tuple[int, Message] | None:
         """The newest message that came to be scored with, and the round it came after."""
@@ -134,6 +140,7 @@ class SiteState:
     def keep_received(self, round_number: int, message: Message) -> None:
         with telling(self.path):
             self._received.save(round_number, 0.0, lambda folder: _write(folder / MESSAGE, message))
+            _close(self._received.folder)
 
     def record(self, round_number: int, kind: str, facts: Mapping[str, Any]) -> None:
         """A line for the site's own eyes; what was written of the same round and kind before is replaced."""
@@ -144,7 +151,7 @@ class SiteState:
             )
             kept = [line for line in lines if (line["round"], line["kind"]) != (round_number, kind)]
             kept.append({"round": round_number, "kind": kind, **facts})
-            write_atomically(file, "".join(json.dumps(line) + "\n" for line in kept))
+            write_atomically(file, "".join(json.dumps(line) + "\n" for line in kept), OWNERS_FILE)
 
 
 def described(client: Client) -> dict[str, Any]:
@@ -158,15 +165,18 @@ def model_facts(model: ModelSettings) -> dict[str, Any]:
 
 def remember_site(state: Path, site_file: Path) -> None:
     """So that `fedbnn predict` finds the site's file from its state folder."""
-    make_folder(state)
+    make_folder(state, OWNERS_FOLDER)
     with telling(state):
-        write_json(state / "site.json", {"site": str(site_file.expanduser().resolve())})
+        write_json(state / "site.json", {"site": str(site_file.expanduser().resolve())}, OWNERS_FILE)
 
 
 def remembered_site(state: Path) -> Path:
     if not (state / "site.json").exists():
         raise UserError(f"--state {state}: no site has worked there yet (there is no site.json)")
-    return Path(read_json(state / "site.json")["site"])
+    known = read_json(state / "site.json")
+    if not (isinstance(known, dict) and isinstance(known.get("site"), str)):
+        raise UserError(f"{state / 'site.json'}: it must be an object with 'site', the path of the site's site.toml")
+    return Path(known["site"])
 
 
 def runs_in(state: Path) -> list[str]:
@@ -175,8 +185,19 @@ def runs_in(state: Path) -> list[str]:
 
 
 def _read(file: Path) -> Message:
-    return Message.from_bytes(file.read_bytes())
+    try:
+        return Message.from_bytes(file.read_bytes())
+    except (OSError, BadMessage) as error:
+        raise UserError(
+            f"{file} cannot be read ({error}): delete {file.parent}, and what was kept before it is used"
+        ) from None
 
 
 def _write(file: Path, message: Message) -> None:
     file.write_bytes(message.to_bytes())
+
+
+def _close(folder: Path) -> None:
+    """Checkpoints are written by several hands: what they left is made their owner's here."""
+    for file in folder.glob("*/*"):
+        file.chmod(OWNERS_FILE)

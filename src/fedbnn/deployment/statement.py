@@ -57,8 +57,9 @@ def statement(folder: Path, delta: float, name: str = "") -> Statement:
     """Of a site's state folder, a run folder, a folder of ledgers or one ledger's folder.
 
     Raises:
-        UserError: there is no ledger; one that is broken is part of the statement.
+        UserError: there is no ledger, or the folder is above a site's; one that is broken is part of the statement.
     """
+    _refuse_above(folder)
     known = _known(folder)
     if known.sending and not ledgers_in(folder):
         names = listing(run.name for run in known.sending)
@@ -211,6 +212,15 @@ def _state_of(folder: Path) -> Path | None:
     folder = folder.resolve()
     places = [folder, *(above.parent for above in [folder, *folder.parents[:2]] if above.name == "ledgers")]
     return next((place for place in places if (place / "site.json").exists() or runs_in(place)), None)
+
+
+def _refuse_above(folder: Path) -> None:
+    """From above a state folder its ledgers are found, but not its runs: what these sent would not be told."""
+    states = {state for ledger in ledgers_in(folder) if (state := _state_of(ledger)) is not None}
+    if above := sorted(str(state) for state in states if folder.resolve() in state.parents):
+        raise UserError(
+            f"{folder} is above a site's state folder, which tells its runs and its cap, too: give {listing(above)}"
+        )
 
 
 def _read_site(state: Path, known: Known) -> None:

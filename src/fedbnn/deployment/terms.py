@@ -8,10 +8,10 @@ from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Any
 
-from pydantic import Field, TypeAdapter, field_validator, model_validator
+from pydantic import Field, TypeAdapter, ValidationError, field_validator, model_validator
 
 from fedbnn.base.errors import UserError
-from fedbnn.base.settings import parsed, settings
+from fedbnn.base.settings import explain, parsed, settings
 from fedbnn.data import FederatedData
 from fedbnn.data.dataset import Floats, fingerprint_of
 from fedbnn.federation.method import Method
@@ -116,23 +116,26 @@ class Terms:
         source = f"{data.alignment_source or data.dataset.name}: {len(raw)} inputs"
         if not data.alignment_source:
             source += " that were held out of all clients"
-        terms = cls(
-            run=run,
-            method=config.method,
-            settings=_settings_of(method),
-            seed=config.seed,
-            rounds=config.rounds,
-            participation=config.participation,
-            sites=data.client_names,
-            class_names=data.dataset.class_names,
-            input_shape=data.dataset.input_shape,
-            alignment=AlignmentTerms(source, len(raw), alignment_hash(raw)),
-            training=config.training,
-            privacy=replace(config.privacy, ledgers=""),
-            multiplicity=data.multiplicity if config.privacy.secure else 1,
-            signers=tuple(signers),
-            evaluate_every=config.evaluation.every,
-        )
+        try:
+            terms = cls(
+                run=run,
+                method=config.method,
+                settings=_settings_of(method),
+                seed=config.seed,
+                rounds=config.rounds,
+                participation=config.participation,
+                sites=data.client_names,
+                class_names=data.dataset.class_names,
+                input_shape=data.dataset.input_shape,
+                alignment=AlignmentTerms(source, len(raw), alignment_hash(raw)),
+                training=config.training,
+                privacy=replace(config.privacy, ledgers=""),
+                multiplicity=data.multiplicity if config.privacy.secure else 1,
+                signers=tuple(signers),
+                evaluate_every=config.evaluation.every,
+            )
+        except ValidationError as error:  # names come from the data, and may be anything
+            raise UserError(f"terms of this data cannot be written: {explain(error, cls)}") from None
         return cls.from_json(terms.to_json())
 
     @classmethod

@@ -4,6 +4,7 @@ On the wire and on disk a message is a safetensors block: a JSON header of names
 numbers. Reading one can run no code.
 """
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from math import prod
@@ -16,6 +17,7 @@ from torch import Tensor
 MOST_SENT = 10**6  # the largest number that a server may send to a site, either way
 MOST_UPLOADED = 10**9  # and a site to a server: a number of records, too
 MOST_WHOLE = 2**53  # of whole numbers
+PLAIN_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_.-]{0,59}")  # of arrays and numbers that come from another party
 
 
 class BadMessage(ValueError):
@@ -67,6 +69,16 @@ UploadSpec = Mapping[str, tuple[int, ...] | Integers]
 def upload_bytes(expected: UploadSpec) -> int:
     """The size of the numbers of a message that is as agreed."""
     return sum(8 * prod(form.shape) if isinstance(form, Integers) else 4 * prod(form) for form in expected.values())
+
+
+def check_names(message: Message) -> None:
+    """Raise BadMessage where an array has a name that cannot be printed, or not be read back from a file."""
+    for name in message.arrays:
+        if not PLAIN_NAME.fullmatch(name):
+            raise BadMessage(
+                f"an array is called {name!r:.100}; names are letters, digits, '_', '.' and '-', at most 60, and begin "
+                "with a letter"
+            )
 
 
 def check_bounds(message: Message, most: int, whole: int) -> None:

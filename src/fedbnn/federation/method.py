@@ -213,6 +213,7 @@ class Method(ABC, Generic[S, V]):
     name: ClassVar[str]
     summary: ClassVar[str]
     needs_protection: ClassVar[bool] = True  # sends what a mechanism of `privacy` would have to protect, and cannot
+    one_architecture: ClassVar[bool] = False  # all clients must run the same, or the server does not start
     client_state: ClassVar[type[Any]]
     server_state: ClassVar[type[Any]]
 

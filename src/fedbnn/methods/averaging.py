@@ -73,6 +73,7 @@ class Averaging(Method[S, Global]):
     """A server that averages its clients' vectors."""
 
     server_state = Global
+    one_architecture = True
     by_records: ClassVar[bool] = True  # a_i = n_i / sum n; otherwise every client counts alike
 
     def initial(self, roster: Roster) -> Tensor:

@@ -75,6 +75,7 @@ class FOLA(PointModel, PointTraining, Method[Point, Laplace]):
     name = "fola"
     summary = "a product of the clients' Laplace approximations, one architecture"
     server_state = Laplace
+    one_architecture = True
 
     prior_weight: float = Field(
         default=1.0, ge=0, description="weight of the server's posterior as a prior in local training"

@@ -117,7 +117,8 @@ def total(costs: Iterable[Cost]) -> Cost:
         for noise, rate, count in cost.sampled:
             steps[noise, rate] = steps.get((noise, rate), 0) + count
     sampled = tuple(Sampled(noise, rate, count) for (noise, rate), count in sorted(steps.items()))
-    return Cost(min(math.hypot(*squares), sys.float_info.max), sampled, gap)
+    most = sys.float_info.max  # of what no double holds, it is known to be no less
+    return Cost(min(math.hypot(*squares), most), sampled, min(gap, most))
 
 
 def discrete_gap(sigma: float, numbers: int) -> float:

@@ -118,7 +118,7 @@ def _elsewhere(folder: Path) -> str:
         if privacy["ledgers"]:
             return f"this run has them elsewhere, in {privacy['ledgers']}"
         return f"nothing was released with privacy.mechanism = '{privacy['mechanism']}'"
-    except (OSError, ValueError, KeyError, TypeError):
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
         return "give a run folder, a folder of ledgers or a ledger's own folder"
 
 

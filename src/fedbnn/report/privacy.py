@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from fedbnn.report.figures import MISSING, listed
 from fedbnn.report.protection import PROTECTIONS, meaning
 
+_WHOLE = 2.0**53  # from here on a double has no digits left to round
 NONE = "none"
 """Stands where a number would be read as a guarantee, were it there."""
 
@@ -54,7 +55,13 @@ def _number(epsilon: float) -> str:
 def rounded_up(value: float, decimals: int) -> float:
     """Never less than the value, but for a millionth of the last digit that is shown."""
     scale = 10.0**decimals
-    return math.ceil(value * scale - 1e-6) / scale
+    return math.ceil(value * scale - 1e-6) / scale if value * scale < _WHOLE else value
+
+
+def rounded_down(value: float, decimals: int) -> float:
+    """Never more than the value, but for a millionth of the last digit that is shown."""
+    scale = 10.0**decimals
+    return math.floor(value * scale + 1e-6) / scale if value * scale < _WHOLE else value
 
 
 def weakest(guarantees: Sequence[Guarantee | None]) -> Guarantee | None:

@@ -5,6 +5,7 @@ spent before and what remains are those of such a group, whichever of its ledger
 """
 
 import math
+import sys
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from typing import Any, Literal
@@ -141,7 +142,11 @@ class Together:
     @cached_property
     def of_two_records(self) -> float | None:
         """Epsilon of a person with two records: twice the mu; None where samples leave no such formula."""
-        return None if self.cost.sampled else Cost(2 * self.cost.mu, gap=self.cost.gap).epsilon(self.delta)
+        return (
+            None
+            if self.cost.sampled
+            else Cost(min(2 * self.cost.mu, sys.float_info.max), gap=self.cost.gap).epsilon(self.delta)
+        )
 
     def to_dict(self) -> dict[str, Any]:
         return {

@@ -1,6 +1,5 @@
 """The page that somebody signs who answers for the records: a statement in tables and plain words."""
 
-import math
 from collections.abc import Iterator, Sequence
 from itertools import groupby
 from typing import Any
@@ -8,7 +7,7 @@ from typing import Any
 from fedbnn.privacy.cost import Budget, Cost, total
 from fedbnn.report.figures import MISSING, counted, listed
 from fedbnn.report.page import environment
-from fedbnn.report.privacy import rounded_up
+from fedbnn.report.privacy import rounded_down, rounded_up
 from fedbnn.report.protection import meaning
 from fedbnn.report.statement import RecordSet, Release, Run, Statement, Together
 from fedbnn.report.table import Column, Row, Table, row, table
@@ -204,7 +203,7 @@ def _remaining(made: Statement) -> Table:
     rows = []
     for group in made.groups:
         for one in group.sets:
-            left = MISSING if one.left is None else f"{math.floor(one.left * 1000 + 1e-6) / 1000:,.3f}"
+            left = MISSING if one.left is None else f"{rounded_down(one.left, 3):,.3f}"
             rows.append(row(one.fingerprint[:_SHOWN], epsilon_text(group.epsilon), _budget(one.cap), left))
     found = table(["records", f"ε spent at δ = {made.delta:g}", "cap", "ε left, at the cap's δ"], rows)
     return Table([Column("records", words=True, style="key"), *found.columns[1:]], found.rows)

@@ -51,12 +51,23 @@ def joined_with(*values: float) -> tuple[Any, list[int]]:
         ((9.0, 4.0 * MOST_SENT**2, 0.0), [1], 3.0),  # more than a site takes
         ((-1.0, 4.0, -5.0), [0, 2], 2.0),
         ((-1.0,), [0], None),
+        ((4.0 * MOST_SENT**2,) * 3, [0, 1, 2], None),  # all of them, more than a site takes
     ],
 )
 def test_who_spoils_a_round_is_left_out(values: tuple[float, ...], spoilt: list[int], total: float | None) -> None:
     state, found = joined_with(*values)
     assert found == spoilt
     assert (None if state is None else float(state.total)) == total
+
+
+def test_a_round_that_everybody_spoils_is_held_again() -> None:
+    """Weights that a site may upload and no site would take; the server must outlive them."""
+    server = Server(FedAvg(), ROSTER)
+    size = ROSTER.network(0).size
+    replies = {n: Message({"weights": torch.full((size,), 5e8), "records": torch.ones(1)}) for n in range(3)}
+    assert not any(server.refusal(client, reply) for client, reply in replies.items())
+    assert joined(server, replies) == (None, [0, 1, 2])
+    assert server.round_number == -1
 
 
 def test_a_mistake_that_is_nobodys_is_told() -> None:

@@ -35,13 +35,20 @@ class Attendance:
 
     """
 
-    def __init__(self, terms: Terms, tell: Callable[[str], None], importable: Collection[str] = ()) -> None:
+    def __init__(
+        self,
+        terms: Terms,
+        tell: Callable[[str], None],
+        importable: Collection[str] = (),
+        model: ModelSettings | None = None,  # the one that every site must have
+    ) -> None:
         self.nodes: dict[int, int] = {}
         self.models: dict[int, ModelSettings] = {}
         self.keys: dict[int, str] = {}
         self._terms = terms
         self._tell = tell
         self._importable = importable
+        self._model = model
         self._refused: dict[int, str] = {}  # by node, the reason that was told last
 
     @property
@@ -107,7 +114,15 @@ class Attendance:
             raise BadMessage(f"'{name}' is there already, as node {self.nodes[client]}")
         if self.keys.get(client, key) != key:
             raise BadMessage(f"'{name}' came with another key than before")
-        model = self._buildable(parsed(ModelSettings, json.dumps(facts.get("model")), "model"))
+        model = parsed(ModelSettings, json.dumps(facts.get("model")), "model")
+        if self._model is None:
+            model = self._buildable(model)
+        elif model.architecture == self._model.architecture:
+            model = self._model
+        else:
+            raise BadMessage(
+                f"'{name}' has the model {model.architecture:.200}, server.toml asks for {self._model.architecture}"
+            )
         if self.models.get(client, model) != model:
             raise BadMessage(f"'{name}' had the model {self.models[client].architecture} before")
         self.keys[client], self.models[client] = key, model

@@ -1,13 +1,21 @@
-"""Flower's grid, asked more often, with news of every reply, and unharmed by one that cannot be read."""
+"""Flower's grid, asked more often, with news of every reply, and unharmed by one that cannot be read or never ends.
+
+Every reply is pulled by itself, in a thread of its own. Flower deletes replies as they are pulled, so one that breaks
+the reading would take those along that were pulled with it; and one that was announced and is never sent holds up
+whoever pulls it for as long as Flower tries again, which is far longer than any round.
+"""
 
 import time
 from collections.abc import Callable, Iterable
+from queue import Empty, SimpleQueue
+from threading import Event, Thread
 from typing import Any
 
 from flwr.app import Error, Message
 from flwr.serverapp import Grid
 
-POLL = 0.2  # seconds; Flower's own loop sleeps three
+POLL, SELDOM = 0.2, 3.0  # seconds between looks, at first and after a long time; Flower's own loop sleeps three
+SHARE = 0.05  # of the time that a reply took, which may be lost by looking late
 UNREADABLE = 1  # Flower's code of an unknown error
 
 
@@ -26,27 +34,38 @@ class WatchedGrid:
         pushed = list(messages)
         if pushed:
             self._grid.push_messages(pushed)  # gives each its id
-        sent = {message.metadata.message_id: message for message in pushed}
         end = None if timeout is None else time.monotonic() + timeout
+        came: SimpleQueue[Message] = SimpleQueue()
+        over = Event()
+        for message in pushed:
+            Thread(target=self._wait_for, args=(message, came, over), daemon=True).start()
         replies: list[Message] = []
-        while sent:
-            for reply in self._pulled(sent):
-                sent.pop(reply.metadata.reply_to_message_id, None)
+        try:
+            while len(replies) < len(pushed):
+                reply = came.get(timeout=None if end is None else max(0.0, end - time.monotonic()))
                 self._on_reply(reply)
                 replies.append(reply)
-            if not sent or (end is not None and time.monotonic() > end):
-                break
-            time.sleep(POLL)
+        except Empty:
+            pass  # the others did not answer in time
+        finally:
+            over.set()
         return replies
 
-    def _pulled(self, sent: dict[str, Message]) -> list[Message]:
-        try:
-            return list(self._grid.pull_messages(list(sent)))
-        except Exception:  # what a node made up may break any part of the reading: find out whose it is
-            return [reply for message in list(sent.values()) for reply in self._pulled_alone(message)]
+    def _wait_for(self, message: Message, came: SimpleQueue[Message], over: Event) -> None:
+        """Look for the reply to one message until it is there or nobody wants it any more."""
+        began = time.monotonic()
+        while not over.is_set():
+            if (reply := self._reply_to(message)) is not None:
+                came.put(reply)
+                return
+            over.wait(min(max(POLL, SHARE * (time.monotonic() - began)), SELDOM))
 
-    def _pulled_alone(self, message: Message) -> list[Message]:
+    def _reply_to(self, message: Message) -> Message | None:
+        asked = message.metadata.message_id
         try:
-            return list(self._grid.pull_messages([message.metadata.message_id]))
-        except Exception as error:
-            return [Message(Error(UNREADABLE, f"its reply cannot be read ({type(error).__name__})"), reply_to=message)]
+            found = list(self._grid.pull_messages([asked]))
+            if any(reply.metadata.reply_to_message_id != asked for reply in found):
+                raise ValueError("it replies to another message")
+        except Exception as error:  # what a node made up may break any part of the reading
+            return Message(Error(UNREADABLE, f"its reply cannot be read ({type(error).__name__})"), reply_to=message)
+        return found[0] if found else None

@@ -6,7 +6,7 @@ as a mean of numbers that are too large. Whose it is, is found out by leaving re
 
 from collections.abc import Mapping
 
-from fedbnn.federation.message import MOST_SENT, MOST_WHOLE, Message, check_bounds
+from fedbnn.federation.message import MOST_SENT, MOST_WHOLE, BadMessage, Message, check_bounds
 from fedbnn.federation.method import State
 from fedbnn.federation.server import Server
 
@@ -16,8 +16,9 @@ SPOILS = "with it the server cannot go on"
 def joined(server: Server, accepted: Mapping[int, Message]) -> tuple[State | None, list[int]]:
     """The server's state after the next round with these replies but those that spoil it, and who sent these.
 
-    Everybody, where no part of the replies will do; then there is no state. Where each of several spoils it alone, the
-    mistake is not theirs, and its exception is raised.
+    Everybody, where no part of the replies will do; then there is no state. Where the arithmetic fails for each of
+    several alone, the mistake is not theirs, and its exception is raised. A BadMessage is theirs: the arithmetic went
+    well, and no site would take what came out.
     """
     state = _after(server, accepted)
     if isinstance(state, State):
@@ -25,6 +26,8 @@ def joined(server: Server, accepted: Mapping[int, Message]) -> tuple[State | Non
     alone = {client: _after(server, {client: reply}) for client, reply in accepted.items()}
     spoilt = [client for client, found in alone.items() if isinstance(found, Exception)]
     if len(spoilt) == len(accepted) > 1:
+        if any(isinstance(found, BadMessage) for found in (state, *alone.values())):
+            return None, spoilt
         raise state
     for left_out in [spoilt] if spoilt else [[client] for client in accepted]:
         rest = {client: reply for client, reply in accepted.items() if client not in left_out}

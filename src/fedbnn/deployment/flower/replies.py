@@ -3,7 +3,6 @@
 One site must not end a run: whatever a reply does to its reader, it is that reply which is dropped.
 """
 
-import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, NamedTuple
@@ -13,13 +12,12 @@ from flwr.app import Message as FlowerMessage
 from fedbnn.base.wording import one_line
 from fedbnn.deployment.flower.wire import unpacked
 from fedbnn.federation.evaluation import DETECTION, SCORES, Evaluation
-from fedbnn.federation.message import BadMessage, Message
+from fedbnn.federation.message import PLAIN_NAME, BadMessage, Message
 from fedbnn.runs.results import FIELDS
 
 LONGEST = 500  # signs of a reason
 MOST_NUMBERS = 100  # diagnostics of a turn
 MOST_VARIANTS = 10
-_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_.-]{0,59}")
 _TAKEN = {*FIELDS, *SCORES, *DETECTION}
 
 Failed = Callable[[str, str], None]
@@ -99,7 +97,7 @@ def _number(value: object) -> float:
 def _numbers(facts: object) -> dict[str, float]:
     if not isinstance(facts, dict) or len(facts) > MOST_NUMBERS:
         raise BadMessage("its diagnostics are not numbers by name")
-    if wrong := [name for name in facts if not _NAME.fullmatch(name) or name in _TAKEN]:
+    if wrong := [name for name in facts if not PLAIN_NAME.fullmatch(name) or name in _TAKEN]:
         raise BadMessage(f"it calls a diagnostic {wrong[0]!r:.100}")
     return {name: _number(value) for name, value in facts.items()}
 
@@ -107,7 +105,7 @@ def _numbers(facts: object) -> dict[str, float]:
 def _evaluations(facts: object) -> dict[str, Evaluation]:
     if not isinstance(facts, dict) or not 0 < len(facts) <= MOST_VARIANTS:
         raise BadMessage("they are not scores by variant")
-    if wrong := [name for name in facts if not _NAME.fullmatch(name)]:
+    if wrong := [name for name in facts if not PLAIN_NAME.fullmatch(name)]:
         raise BadMessage(f"they are of a variant {wrong[0]!r:.100}")
     try:
         return {variant: Evaluation.from_dict(one) for variant, one in facts.items()}

@@ -16,16 +16,17 @@ from typing import Any
 from flwr.serverapp import Grid
 
 from fedbnn.base.errors import UserError
+from fedbnn.base.wording import listing
 from fedbnn.deployment.alignment import read_alignment
-from fedbnn.deployment.flower.attendance import Attendance
+from fedbnn.deployment.flower.attendance import UNKNOWN, Attendance
 from fedbnn.deployment.flower.strategy import ASK_AGAIN, GREETING, FederationStrategy
 from fedbnn.deployment.server_file import ServerSettings, read_server
 from fedbnn.deployment.terms import Terms, read_terms
 from fedbnn.federation.evaluation import SCORES
 from fedbnn.federation.loop import Round
-from fedbnn.federation.method import Roster
+from fedbnn.federation.method import Method, Roster
 from fedbnn.federation.server import Server
-from fedbnn.models.architectures import ModelSettings
+from fedbnn.models.architectures import ModelSettings, build
 from fedbnn.runs.folder import RunFolder, read_json, write_json
 from fedbnn.runs.results import metric_lines
 
@@ -43,10 +44,11 @@ def serve(grid: Grid, folder: Path, tell: Tell = print) -> None:
         if run.finished:
             tell(f"run '{terms.run}' is finished already: {run.path / 'result.json'}; another run needs another name")
             return
-        attendance = Attendance(terms, tell, settings.models)
+        if settings.model is not None:  # a mistake in it is told before anybody is waited for
+            build(settings.model, terms.input_shape, len(terms.class_names))
+        attendance = Attendance(terms, tell, settings.models, settings.model)
         _remember(attendance, run.path / "sites.json", terms)
         wait_for_all(attendance, grid, settings.wait, tell)
-        _write(attendance, run.path / "sites.json", terms)
         roster = Roster(
             names=terms.sites,
             classes=len(terms.class_names),
@@ -60,7 +62,9 @@ def serve(grid: Grid, folder: Path, tell: Tell = print) -> None:
             multiplicity=terms.multiplicity,
             run=terms.digest,
         )
-        server = Server(method, roster, seed=terms.seed, participation=terms.participation)
+        server = _server(method, roster, terms, settings)
+        # Not before: with models that the method refuses, the run could never be taken up again.
+        _write(attendance, run.path / "sites.json", terms)
         _run_rounds(run, terms, settings, server, attendance, grid, tell)
 
 
@@ -81,6 +85,20 @@ def wait_for_all(attendance: Attendance, grid: Grid, wait: float, tell: Tell) ->
             tell(f"waiting for {missing}")
             told = missing
         time.sleep(ASK_AGAIN)
+
+
+def _server(method: Method[Any, Any], roster: Roster, terms: Terms, settings: ServerSettings) -> Server:
+    try:
+        return Server(method, roster, seed=terms.seed, participation=terms.participation)
+    except UserError as error:
+        if settings.model is not None or len({model.architecture for model in roster.models}) == 1:
+            raise
+        unknown = [name for name, model in zip(roster.names, roster.models, strict=True) if model.name == UNKNOWN]
+        raise UserError(
+            "these sites cannot start: in server.toml, [model] with name and options says which architecture all must "
+            "have, and sites with another are refused by name; "
+            + (f"{listing(unknown)} came with {UNKNOWN}" if unknown else str(error))
+        ) from None
 
 
 def _run_rounds(

@@ -18,7 +18,7 @@ import torch
 from flwr.app import Array, ArrayRecord, ConfigRecord, RecordDict
 from torch import Tensor
 
-from fedbnn.federation.message import BadMessage, Message
+from fedbnn.federation.message import BadMessage, Message, check_names
 
 MOST_FACTS = 1 << 20  # characters of JSON
 MOST_ARRAYS = 1000
@@ -63,7 +63,9 @@ def _unpacked(content: RecordDict, most: int) -> tuple[Message, dict[str, Any]]:
     size, allowed = sum(len(array.data) for array in arrays.values()), most + _HEADER * len(arrays)
     if size > allowed:
         raise BadMessage(f"it holds {size} bytes of arrays, agreed were at most {most}")
-    return Message({name: _tensor(name, array.data) for name, array in arrays.items()}), _facts(facts)
+    message = Message({name: _tensor(name, array.data) for name, array in arrays.items()})
+    check_names(message)
+    return message, _facts(facts)
 
 
 def _tensor(name: str, written: bytes) -> Tensor:

@@ -25,6 +25,7 @@ from fedbnn.deployment.alignment import write_alignment
 from fedbnn.deployment.terms import RUN_NAME, Terms, alignment_of
 from fedbnn.federation.engines import Site
 from fedbnn.methods import METHODS
+from fedbnn.models.architectures import ModelSettings
 from fedbnn.privacy.secure.signing import make_signing_key
 from fedbnn.runs.config import Config, toml_value
 from fedbnn.runs.experiment import Prepared
@@ -85,7 +86,16 @@ models = []
 
 # methods of your own ("package.module:Class") that the terms may name
 methods = {methods}
+
+# The architecture that all sites must have: one that says it runs another is refused. For methods that average weights,
+# which cannot start with two of them.
+{model}
 """
+
+MODEL = """\
+[model]
+name = {name}
+options = {options}"""
 
 SITE = """\
 # A site's own file. Only its owner writes here: no server can change any of it.
@@ -167,7 +177,7 @@ def write_federation(folder: Path, config: Config, run: str = "") -> Terms:
     """
     _check_folder(folder)
     run = run or _run_name(config)
-    if not re.match(RUN_NAME, run):
+    if not re.fullmatch(RUN_NAME, run):
         raise UserError(f"--run {run}: use a-z, 0-9 and dashes, at most 60 characters, no dash in front")
     if config.evaluation.foreign:
         raise UserError(
@@ -191,7 +201,9 @@ def write_federation(folder: Path, config: Config, run: str = "") -> Terms:
     try:
         if terms.privacy.secure:
             terms = replace(terms, signers=_signers(temporary / "sites", terms))
-        _write_app(temporary, folder.resolve(), terms, data)
+        models = {site.client.model.architecture: site.client.model for site in prepared.sites}
+        common = next(iter(models.values())) if config.chosen().one_architecture else None
+        _write_app(temporary, folder.resolve(), terms, data, common)
         for site in prepared.sites:
             _write_site(temporary / "sites" / site.client.name, site, terms, config, data)
         temporary.replace(folder)
@@ -213,7 +225,7 @@ def _run_name(config: Config) -> str:
     return re.sub("[^a-z0-9]+", "-", words).strip("-")[:60]
 
 
-def _write_app(folder: Path, final: Path, terms: Terms, data: FederatedData) -> None:
+def _write_app(folder: Path, final: Path, terms: Terms, data: FederatedData, common: ModelSettings | None) -> None:
     (folder / "pyproject.toml").write_text(
         PYPROJECT.format(version=toml_value(__version__), server=toml_value(str(final / "server"))),
         encoding="utf-8",
@@ -228,10 +240,17 @@ def _write_app(folder: Path, final: Path, terms: Terms, data: FederatedData) -> 
         (app / f"{half}.py").write_text(lines, encoding="utf-8")
     (folder / "server").mkdir()
     (folder / "server" / "server.toml").write_text(
-        SERVER.format(methods=toml_value(_from_outside(terms))), encoding="utf-8"
+        SERVER.format(methods=toml_value(_from_outside(terms)), model=_model_table(common)), encoding="utf-8"
     )
     _write_agreed(folder / "server", terms, data)
     (folder / "sites").mkdir(exist_ok=True)
+
+
+def _model_table(common: ModelSettings | None) -> str:
+    """What all sites run; as a comment, where each may run its own."""
+    model = common or ModelSettings()
+    table = MODEL.format(name=toml_value(model.name), options=toml_value(model.options))
+    return table if common else "\n".join(f"# {line}" for line in table.splitlines())
 
 
 def _signers(folder: Path, terms: Terms) -> tuple[str, ...]:

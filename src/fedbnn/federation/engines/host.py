@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
@@ -101,6 +102,15 @@ class ClientHost:
             chosen = models[variant or next(iter(models))]
             return self.method.predict(chosen, site, x.to(self.device), rng).to(CPU)
 
+    def try_out(self, client: int, round_number: int, message: Message) -> None:
+        """Fail as predictions after this message would; tried on an input that is nobody's."""
+        site, rng = self.sites[client].client, Stream((self.seed, "evaluate", round_number, client), self.device)
+        nothing = torch.zeros_like(site.train.x[:1])
+        with self._guard(client, rng):
+            scored = self.method.scored(self.states[client], site, message.to(self.device), rng)
+            predictions = {name: self.method.predict(one, site, nothing, rng) for name, one in scored.items()}
+            self._check_finite(client, round_number, predictions)
+
     def save(self, folder: Path) -> None:
         for client, state in self.states.items():
             save_file(state.to(CPU).tensors(), state_file(folder, client))
@@ -109,7 +119,10 @@ class ClientHost:
         for client in self.states:
             # Loaded tensors may lie unaligned in a memory map; a copy gives the same addresses modulo 64, hence
             # the same kernels and the same bits, as a run that was never stopped.
-            tensors = {name: value.clone() for name, value in load_file(state_file(folder, client)).items()}
+            try:
+                tensors = {name: value.clone() for name, value in load_file(state_file(folder, client)).items()}
+            except (SafetensorError, OSError) as error:
+                raise UserError(f"{state_file(folder, client)} cannot be read: {error}") from None
             self.states[client] = self.method.client_state.from_tensors(tensors).to(self.device)
 
     def _check_finite(self, client: int, round_number: int, predictions: Mapping[Variant, Prediction]) -> None:
