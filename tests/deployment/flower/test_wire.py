@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from fedbnn.deployment.flower.wire import MOST_FACTS, packed, unpacked
-from fedbnn.federation.message import BadMessage, Message
+from fedbnn.federation.message import PLAIN_NAME, BadMessage, Message
 
 ARRAYS = st.one_of(
     hnp.arrays(np.float32, hnp.array_shapes(min_dims=0, max_dims=3, min_side=0)),
@@ -19,7 +19,7 @@ ARRAYS = st.one_of(
 )
 
 
-@given(st.dictionaries(st.text(min_size=1, max_size=8), ARRAYS, max_size=3))
+@given(st.dictionaries(st.from_regex(PLAIN_NAME, fullmatch=True), ARRAYS, max_size=3))
 def test_what_goes_in_comes_out_bit_for_bit(arrays: dict[str, np.ndarray]) -> None:
     message = Message({name: torch.from_numpy(array.copy()) for name, array in arrays.items()})
     facts = {"round": 3, "terms": "ü"}
