@@ -17,7 +17,7 @@ from torch import Tensor
 MOST_SENT = 10**6  # the largest number that a server may send to a site, either way
 MOST_UPLOADED = 10**9  # and a site to a server: a number of records, too
 MOST_WHOLE = 2**53  # of whole numbers
-PLAIN_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_.-]{0,59}")  # of arrays and numbers that come from another party
+PLAIN_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,59}")  # of arrays and numbers that come from another party
 
 
 class BadMessage(ValueError):
@@ -77,7 +77,7 @@ def check_names(message: Message) -> None:
         if not PLAIN_NAME.fullmatch(name):
             raise BadMessage(
                 f"an array is called {name!r:.100}; names are letters, digits, '_', '.' and '-', at most 60, and begin "
-                "with a letter"
+                "with one of the first two"
             )
 
 
