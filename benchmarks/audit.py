@@ -60,7 +60,7 @@ def with_less_noise(folder: str) -> Path:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--json", type=Path, help="also write the rows to this file")
+    parser.add_argument("--json", type=Path, help="also write the rows to this file; those of others in it stay")
     parser.add_argument("--minutes", type=float, default=10.0)
     parser.add_argument("--trials", type=int, default=40_000)
     parser.add_argument("--workers", type=int, default=2)
@@ -71,7 +71,8 @@ def main() -> None:
         "| mechanism | releases | claimed μ | proved μ | of the claim | attacks | minutes | noise x 0.8: proved μ | |"
     )
     print("|---|---|---|---|---|---|---|---|---|")
-    rows = {}
+    before = arguments.json and arguments.json.exists()
+    rows: dict[str, Any] = json.loads(arguments.json.read_text("utf-8")) if before else {}
     with tempfile.TemporaryDirectory(prefix="fedbnn-audit-") as folder:
         less = with_less_noise(folder)
         for name, changes in ROWS.items():
