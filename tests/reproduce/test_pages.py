@@ -288,6 +288,21 @@ def test_the_json_keeps_what_tables_need(done):
         assert ReliabilityBins.from_dict(run["reliability"]).ece == pytest.approx(results[run["run"]]["ece"])
 
 
+def test_what_was_spent_is_told_of_rows_that_were_run():
+    """Both numbers of secure aggregation; and nothing of rows that have no run yet."""
+    private = {"epsilon_spent": 10.201, "epsilon_joined": 2.999, "delta": 1e-5, "privacy_unit": "record"}
+    titles = {"a": "A", "b": "B"}
+
+    def note(*runs):
+        entries = [{"row": row, "runs": list(of)} for row, of in zip("ab", runs, strict=True)]
+        return tables.privacy_note({"entries": entries, "row_titles": titles})
+
+    spent = "A: ε = 10.21 at δ = 1e-05 for one record (3.00 as long as the secure aggregation holds)"
+    assert note([private], []) == f"Spent on privacy: {spent}."
+    assert note([private], [{"epsilon_spent": None}]) == f"Spent on privacy: {spent}. All other rows guarantee nothing."
+    assert note([], [{"epsilon_spent": None}]) == ""
+
+
 def test_a_curve_has_a_panel_for_each_federation_and_score_and_infinity_a_place():
     points = [{"x": 8, "label": ""}, {"x": 1, "label": ""}, {"x": 1e6, "label": "∞"}]
     shape = {"row": "a", "title": "", "models": [], "scored": "", "setting": ""}

@@ -136,7 +136,12 @@ def privacy_note(study: Json) -> str:
         f"{run['privacy_unit']}{_while_joined(run)}"
         for row, run in spent.items()
     ]
-    return f"Spent on privacy: {'; '.join(parts)}. All other rows guarantee nothing." if parts else ""
+    others = any(entry["runs"] and entry["row"] not in spent for entry in study["entries"])
+    return (
+        f"Spent on privacy: {'; '.join(parts)}.{' All other rows guarantee nothing.' if others else ''}"
+        if parts
+        else ""
+    )
 
 
 def _while_joined(run: Json) -> str:
