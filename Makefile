@@ -39,7 +39,7 @@ unit: setup
 test-flower: setup
 	$(BIN)/pytest -m flower
 
-# Breaks the privacy layer in thirty ways, one after the other; fails if the tests do not notice one of them.
+# Breaks the privacy layer in dozens of ways, one after the other; fails if the tests do not notice one of them.
 mutants: setup
 	$(BIN)/python tests/mutants/run.py
 
