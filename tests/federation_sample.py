@@ -19,6 +19,7 @@ from fedbnn.methods import (
     DPFedAvg,
     FedAvg,
     FedBNN,
+    FedBNNPaper,
     FedDF,
     FedMD,
     FedProx,
@@ -35,20 +36,11 @@ from fedbnn.privacy import PrivacySettings
 
 SMALL_METHODS: tuple[Method[Any, Any], ...] = (
     FedBNN(prior_steps=3, mc_samples=2),
-    FedBNN(prior_steps=3, mc_samples=2, consensus="sharpened"),
-    FedBNN(prior_steps=3, mc_samples=2, consensus="corrected"),
-    FedBNN(
-        prior_steps=3,
-        mc_samples=2,
-        consensus="sharpened",
-        focus=0.5,
-        teacher="both",
-        rehearsal=0.3,
-        companion=True,
-        averaged=0.5,
-    ),
+    FedBNN(prior_steps=3, mc_samples=2, head=False, consensus="sharpened"),
+    FedBNNPaper(prior_steps=3, mc_samples=2),
+    FedBNNPaper(prior_steps=3, mc_samples=2, consensus="sharpened"),
+    FedBNNPaper(prior_steps=3, mc_samples=2, consensus="corrected"),
     FedMD(digest_steps=3),
-    FedMD(digest_steps=3, teacher="features", focus=1.0),
     FedDF(distill_steps=3),
     FedAvg(),
     FedProx(mu=0.5),
@@ -65,7 +57,7 @@ SMALL_METHODS: tuple[Method[Any, Any], ...] = (
 
 def described(method: Method[Any, Any]) -> str:
     """A name for a test of this method."""
-    told = ("consensus", "teacher", "level")
+    told = ("consensus", "head", "level")
     return "-".join([method.name, *(str(getattr(method, name)) for name in told if hasattr(method, name))])
 
 

@@ -1,5 +1,6 @@
 import csv
 import json
+import re
 import shutil
 
 import numpy as np
@@ -38,7 +39,7 @@ def state_of(folder, client=0):
     return folder / f"site-{client}" / "state"
 
 
-@pytest.mark.parametrize("variant", [None, "global", "fine_tuned"])
+@pytest.mark.parametrize("variant", [None, "global", "fine_tuned", "global_own_prior"])
 def test_predictions_are_those_of_the_local_engine(finished, variant):
     folder, federation = finished
     for client in range(3):
@@ -60,7 +61,14 @@ def test_every_form_of_output_says_the_same(finished, tmp_path):
         assert done.value.code == 0
     with (tmp_path / "p.csv").open(newline="") as stream:
         rows = list(csv.DictReader(stream))
-    assert list(rows[0]) == ["class", *(f"p({name})" for name in found.class_names), "total", "epistemic", "aleatoric"]
+    assert list(rows[0]) == [
+        "class",
+        *(f"p({name})" for name in found.class_names),
+        "total",
+        "epistemic",
+        "aleatoric",
+        "novelty",
+    ]
     probs = np.array([[row[f"p({name})"] for name in found.class_names] for row in rows], dtype=np.float32)
     assert np.array_equal(probs, found.prediction.probs.numpy())
     assert [row["class"] for row in rows] == found.labels
@@ -90,6 +98,54 @@ def test_the_command_prints_a_table_or_json(finished, capsys):
     told = json.loads(capsys.readouterr().out)
     assert told == json.loads(json.dumps(predict(state_of(folder), folder / "x.npz").to_dict()))
     assert len(told["records"]) == 12
+
+
+@pytest.mark.parametrize(
+    ("text", "prior", "words"),
+    [
+        ("own", "own", "the site's own class shares"),
+        ("uniform", "uniform", "every class equally likely"),
+        ("estimate", "estimate", "estimated from these records"),
+        ("1,2,3,4,5,6,7,8,9,10", range(1, 11), "as given"),
+        ("3=1,5=3", [0, 0, 0, 1, 0, 3, 0, 0, 0, 0], "as given"),
+    ],
+)
+def test_a_prior_may_be_asked_for_and_is_told(finished, tmp_path, capsys, text, prior, words):
+    folder, federation = finished
+    x = channels_last(torch.from_numpy(dealt(CONFIG).seen(RAW)))
+    expected = federation.predict(0, x, prior=prior)
+    arguments = ["predict", "--state", str(state_of(folder)), "--input", str(folder / "x.npz"), "--prior", text]
+    with pytest.raises(SystemExit):
+        main([*arguments, "--out", str(tmp_path / "p.npz")])
+    assert f"label prior: {words}" in " ".join(capsys.readouterr().out.split())
+    with np.load(tmp_path / "p.npz", allow_pickle=False) as archive:
+        assert np.array_equal(archive["probs"], expected.probs.numpy())
+        assert np.array_equal(archive["prior"], expected.prior.numpy())
+    with pytest.raises(SystemExit):
+        main([*arguments, "--json"])
+    told = json.loads(capsys.readouterr().out)
+    assert told["asked_prior"] == (text if isinstance(prior, str) else "given")
+    assert list(told["prior"].values()) == expected.prior.tolist()
+    assert sum(told["prior"].values()) == pytest.approx(1)
+    assert not np.array_equal(expected.probs.numpy(), federation.predict(0, x).probs.numpy()) or text == "uniform"
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("unifrom", "prior 'unifrom': it is own, uniform, estimate, 10 shares .* did you mean 'uniform'?"),
+        ("0.5,0.5", "it has 2 shares, there are 10 classes"),
+        ("3=1,12=1", "there is no class '12'"),
+        ("3=-1", "every share must be a number of at least 0"),
+        ("0,0,0,0,0,0,0,0,0,0", "must have a sum above 0"),
+    ],
+)
+def test_a_prior_that_is_none_is_told_before_any_work(finished, tmp_path, capsys, text, words):
+    state = str(state_of(finished[0]))
+    with pytest.raises(SystemExit) as done:
+        main(["predict", "--state", state, "--input", str(tmp_path / "none.npz"), "--prior", text])
+    assert done.value.code == 2
+    assert re.search(words, " ".join(capsys.readouterr().err.split()))
 
 
 def test_the_only_array_may_have_any_name_and_bytes_are_divided_by_255(finished, tmp_path):
@@ -123,7 +179,9 @@ def test_what_cannot_be_done_is_told(finished, tmp_path, capsys):
         predict(tmp_path, x)
     with pytest.raises(UserError, match=r"must end in \.npz or \.csv"):
         predict(state, tmp_path / "x.txt")
-    with pytest.raises(UserError, match="variant 'personal': method 'fedavg' scores global, fine_tuned"):
+    with pytest.raises(
+        UserError, match="variant 'personal': method 'fedavg' scores global, fine_tuned, global_own_prior"
+    ):
         predict(state, x, variant="personal")
     with pytest.raises(UserError, match="--run other: there is no such run"):
         predict(state, x, run="other")
@@ -170,3 +228,12 @@ def test_columns_of_a_table_are_found_by_name(tmp_path):
     (tmp_path / "short.csv").write_text("weight,age\n3,1\n")
     with pytest.raises(UserError, match="feature = 'height' is not a column of --input"):
         predict(state, tmp_path / "short.csv")
+
+
+def test_inputs_unlike_all_of_the_alignment_set_are_told(finished, tmp_path):
+    folder, _ = finished
+    usual = predict(state_of(folder), folder / "x.npz").novelty
+    noise = np.random.default_rng(0).uniform(0, RAW.max(), RAW.shape).astype(np.float32)
+    np.savez(tmp_path / "x.npz", x=noise)
+    strange = predict(state_of(folder), tmp_path / "x.npz").novelty
+    assert float(usual.median()) < 1 < float(strange.min())

@@ -27,7 +27,7 @@ def drawn(records: int, seed: int) -> Prediction:
     """The prediction of three weight draws."""
     logits = torch.randn(3, records, 4, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
     probs = logits.softmax(2)
-    return Prediction(probs.mean(0), logits.mean(0), torch.stack([entropy(p) for p in probs]).mean(0))
+    return Prediction(probs.mean(0), logits.mean(0), entropy(probs).mean(0), probs)
 
 
 def test_detection_is_the_auroc_of_foreign_against_own_records():
@@ -77,11 +77,12 @@ def test_engines_agree_and_other_scores_stay(sites):
     assert asked == pooled
     assert plain == pooled_plain
     for client, found in asked.items():
-        scores = found["personal"]["scores"]
-        assert {name for name in scores if name.startswith("ood_")} == set(DETECTION)
-        assert scores.keys() - set(DETECTION) == plain[client]["personal"]["scores"].keys()
-        for name in DETECTION:
-            del scores[name]
+        for variant in ("personal", "general"):
+            scores = found[variant]["scores"]
+            assert {name for name in scores if name.startswith("ood_")} == set(DETECTION)
+            assert scores.keys() - set(DETECTION) == plain[client][variant]["scores"].keys()
+            for name in DETECTION:
+                del scores[name]
     # The models were asked with the very weight draws that `predict` uses.
     own = sites[0].own
     truth = np.repeat([0, 1], [int(own.sum()), 90])
@@ -129,7 +130,7 @@ def test_a_run_says_how_well_foreign_inputs_are_told(tmp_path, tiny, archive):
 
 def test_plain_networks_have_no_epistemic_part(tmp_path, tiny, archive):
     result, _ = finished(tmp_path / "run", [*tiny, "method=fedavg", "rounds=1", f"evaluation.foreign={archive}"])
-    assert set(result["variants"]) == {"global", "fine_tuned"}
+    assert set(result["variants"]) == {"global", "fine_tuned", "global_own_prior"}
     for scores in result["variants"].values():
         assert scores["ood_auroc_epistemic"] == 0.5
         assert scores["ood_auroc_total"] != 0.5

@@ -23,16 +23,17 @@ from fedbnn.runs.config import load_config
 from tests.federation_sample import SMALL_METHODS, described, models_for, small_sites
 
 VARIANTS = {
-    "fedbnn": ["personal"],
+    "fedbnn": ["personal", "general"],
+    "fedbnn_paper": ["personal"],
     "fedmd": ["personal"],
-    "feddf": ["global", "fine_tuned"],
-    "fedavg": ["global", "fine_tuned"],
-    "fedprox": ["global", "fine_tuned"],
-    "pfedme": ["personal", "global"],
-    "pfedbayes": ["personal", "global"],
+    "feddf": ["global", "fine_tuned", "global_own_prior"],
+    "fedavg": ["global", "fine_tuned", "global_own_prior"],
+    "fedprox": ["global", "fine_tuned", "global_own_prior"],
+    "pfedme": ["personal", "global", "global_own_prior"],
+    "pfedbayes": ["personal", "global", "global_own_prior"],
     "pfedgp": ["personal"],
-    "fola": ["global", "fine_tuned"],
-    "dp_fedavg": ["global", "fine_tuned"],
+    "fola": ["global", "fine_tuned", "global_own_prior"],
+    "dp_fedavg": ["global", "fine_tuned", "global_own_prior"],
     "local_bnn": ["personal"],
     "local": ["personal"],
 }
@@ -88,8 +89,8 @@ def test_fedavgs_global_is_the_servers_model_and_fine_tuned_the_clients(engine: 
 @pytest.mark.parametrize(
     ("name", "variant", "allowed"),
     [
-        ("fedavg", "personal", "global, fine_tuned"),
-        ("pfedme", "fine_tuned", "personal, global"),
+        ("fedavg", "personal", "global, fine_tuned, global_own_prior"),
+        ("pfedme", "fine_tuned", "personal, global, global_own_prior"),
         ("local", "global", "personal"),
     ],
 )
@@ -118,7 +119,7 @@ def read(folder: Path) -> tuple[dict[str, Any], list[dict[str, Any]]]:
     return json.loads((folder / "result.json").read_text()), lines
 
 
-@pytest.mark.parametrize("name", ["fedavg", "pfedme", "fola", "fedbnn"])
+@pytest.mark.parametrize("name", ["fedavg", "pfedme", "fola", "fedbnn", "fedbnn_paper"])
 def test_a_runs_files_hold_every_variant(name: str, tiny: tuple[str, ...], tmp_path: Path) -> None:
     returned = fedbnn.run(load_config(None, [*tiny, f"method={name}", "rounds=1"]), tmp_path / "run")
     result, lines = read(tmp_path / "run")

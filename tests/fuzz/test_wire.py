@@ -116,7 +116,7 @@ def test_any_facts_are_read_or_refused(facts: dict[str, Any]) -> None:
 def scored() -> dict[str, Any]:
     generator = torch.Generator().manual_seed(0)
     probs = torch.rand(40, 3, generator=generator).softmax(1)
-    prediction = Prediction(probs, probs.log(), torch.rand(40, generator=generator))
+    prediction = Prediction(probs, probs.log(), torch.rand(40, generator=generator), probs[None])
     labels = torch.randint(3, (40,), generator=generator)
     told: dict[str, Any] = json.loads(json.dumps(evaluate(prediction, labels, labels < 2).to_dict()))
     return told

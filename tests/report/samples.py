@@ -19,7 +19,7 @@ SCORES = ("own_class_accuracy", "all_class_accuracy", "nll", "brier", "ece", "mc
 VARIANTS = {
     "fedavg": ["global", "fine_tuned"],
     "fedprox": ["global", "fine_tuned"],
-    "fola": ["global", "fine_tuned"],
+    "fola": ["global", "fine_tuned", "global_own_prior"],
     "dp_fedavg": ["global", "fine_tuned"],
     "pfedme": ["personal", "global"],
 }

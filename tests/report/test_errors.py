@@ -118,7 +118,10 @@ def _odd_unit(result: dict[str, Any]) -> None:
 @pytest.mark.parametrize(
     ("damage", "expected"),
     [
-        (_unknown_variant, "scored: Input should be 'personal', 'global' or 'fine_tuned'"),
+        (
+            _unknown_variant,
+            "scored: Input should be 'personal', 'general', 'global', 'global_own_prior' or 'fine_tuned'",
+        ),
         (_unlisted_variant, "scored is 'global', but variants has ['personal']"),
         (_variants_without_scored, "variants without 'scored'"),
         (_no_variant, "scored is 'personal', but variants has []"),

@@ -47,7 +47,7 @@ def test_one_row_a_model_for_twelve_methods(tmp_path: Path) -> None:
     assert [row[0] for row in rows] == [
         "fedbnn", "fedmd", "feddf", "fedavg global", "fedavg fine-tuned", "fedprox global", "fedprox fine-tuned",
         "pfedme personal", "pfedme global", "pfedgp", "pfedbayes", "fola global", "fola fine-tuned",
-        "dp_fedavg global", "dp_fedavg fine-tuned", "local_bnn", "local",
+        "fola global, own prior", "dp_fedavg global", "dp_fedavg fine-tuned", "local_bnn", "local",
     ]  # fmt: skip
     assert heading[-1] == "ε"
     shown = {row[0]: row[-1] for row in rows}
@@ -58,6 +58,7 @@ def test_one_row_a_model_for_twelve_methods(tmp_path: Path) -> None:
         "personal (also where no model is named): the client's own model",
         "global: the server's model, the same for all",
         "fine-tuned: the client's copy of the global model after its local training",
+        "global, own prior: the server's model, asked with the client's own class shares",
         "differential privacy at client level (dp_fedavg by Gaussian sums)",
         "smaller is stronger, and of several seeds the weakest guarantee is shown",
         "“none” means that nothing is guaranteed",
@@ -73,6 +74,14 @@ def test_charts_say_which_model_they_are_of(tmp_path: Path) -> None:
     _, text = compared(tmp_path / "one", sample_result("fedbnn"), sample_result("local"))
     assert "headline one" not in text
     assert "What is scored is the client's own model." in text
+
+
+def test_seeds_from_before_the_global_model_was_asked_under_own_shares(tmp_path: Path) -> None:
+    write_comparison(tmp_path, ["fola"], [0, 1])
+    old = sample_result("fola", seed=1)
+    write_run(tmp_path / "fola-seed1", old | with_variants(old, "global", "fine_tuned"))
+    reader, _ = read(tmp_path)
+    assert [row[0] for row in reader.tables[0][1:]] == ["fola global", "fola fine-tuned"]
 
 
 def test_no_epsilon_no_column(tmp_path: Path) -> None:

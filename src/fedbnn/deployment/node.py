@@ -26,6 +26,7 @@ from fedbnn.federation.engines.host import ClientHost
 from fedbnn.federation.message import MOST_SENT, MOST_WHOLE, BadMessage, Message, check, check_bounds, check_names
 from fedbnn.federation.method import Roster
 from fedbnn.models.bayes import Prediction
+from fedbnn.models.label_prior import Prior, checked
 
 LARGEST = 2**30  # bytes that a message to a site may have
 
@@ -116,8 +117,9 @@ class Node:
                 return self._update(request, turn)
             return self._evaluate(request, turn) if self.share_metrics else self._evaluate_silently(request, turn)
 
-    def predict(self, x: Tensor, variant: str | None = None) -> Prediction:
+    def predict(self, x: Tensor, variant: str | None = None, prior: Prior | None = None) -> Prediction:
         """Of the site's newest model for scaled inputs: what `Federation.predict` gives after the same rounds."""
+        asked = None if prior is None else checked(prior, self.site.client.classes)
         self.state.check_client(self.site.client)
         turn, received = self.state.turn(), self.state.received()
         if turn is None:
@@ -125,7 +127,7 @@ class Node:
         newest = (turn.round_number, turn.message)
         if received is not None and received[0] >= turn.round_number:
             newest = received
-        return self._host_after(turn).predict(self._index, x, *newest, variant)
+        return self._host_after(turn).predict(self._index, x, *newest, variant, asked)
 
     @property
     def _index(self) -> int:

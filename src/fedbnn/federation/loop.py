@@ -14,6 +14,7 @@ from fedbnn.federation.message import Message
 from fedbnn.federation.method import Method, Roster, State, Variant
 from fedbnn.federation.server import Server
 from fedbnn.models.bayes import Prediction
+from fedbnn.models.label_prior import Prior, checked
 
 
 @dataclass(frozen=True)
@@ -149,9 +150,15 @@ class Federation:
             listener("evaluate", self.round_number, client)
         return dict(sorted(scores.items()))
 
-    def predict(self, client: int, x: Tensor, variant: Variant | None = None) -> Prediction:
-        """The predictive distribution of a client's model: of this variant, or of the method's headline."""
-        return self.engine.predict(client, x, self.round_number, self.method.broadcast(self.server, client), variant)
+    def predict(self, client: int, x: Tensor, variant: Variant | None = None, prior: Prior | None = None) -> Prediction:
+        """The predictive distribution of a client's model: of this variant, or of the method's headline.
+
+        `prior` says how likely each class is before its record is seen: "own" (as among the client's records),
+        "uniform", "estimate" (as fits the inputs x best), or a share for each class. Without one it is the variant's.
+        """
+        asked = None if prior is None else checked(prior, self.roster.classes)
+        message = self.method.broadcast(self.server, client)
+        return self.engine.predict(client, x, self.round_number, message, variant, asked)
 
     def save(self, folder: Path) -> None:
         """Server's and clients' states as safetensors files."""

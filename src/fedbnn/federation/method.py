@@ -25,6 +25,7 @@ from fedbnn.data.identity import identify, numbering
 from fedbnn.federation.message import Message, UploadSpec
 from fedbnn.models.architectures import ModelSettings, build
 from fedbnn.models.bayes import Prediction
+from fedbnn.models.label_prior import smoothed_shares, uniform
 from fedbnn.models.network import FlatNetwork
 from fedbnn.models.training import Records, TrainingSettings
 from fedbnn.privacy import Account, Budget, Guarantee, PrivacySettings, ReleaseGate
@@ -58,8 +59,9 @@ class State:
 S = TypeVar("S", bound=State)  # the client's state
 V = TypeVar("V", bound=State)  # the server's state
 
-Variant = Literal["personal", "global", "fine_tuned"]
-"""Which model is scored: the client's own, the server's, or the server's after local training at the client."""
+Variant = Literal["personal", "general", "global", "global_own_prior", "fine_tuned"]
+"""Which model is scored: the client's own; the same, asked with every class equally likely; the server's; the same,
+asked with the client's own class shares; or the server's after local training at the client."""
 
 
 @dataclass(frozen=True)
@@ -113,6 +115,11 @@ class Client:
             identity = self.identity.numpy()
         occasion = "" if self.run else numbering(identity, self.train.y.cpu().numpy())
         return Account(self.ledgers, identity, self.name, budget, self.cap, self.run, self.disjoint, occasion, joined)
+
+    @property
+    def own_shares(self) -> Tensor:
+        """How common each class is among its records, as a label prior."""
+        return smoothed_shares(self.train.y, self.classes)
 
     @property
     def gate(self) -> ReleaseGate:
@@ -259,9 +266,24 @@ class Method(ABC, Generic[S, V]):
     def scored(self, state: S, client: Client, message: Message, rng: Stream) -> Mapping[Variant, S]:
         """Which models are scored, the headline first, each as a state that `predict` takes.
 
-        `message` is what the server would send this client next.
+        `message` is what the server would send this client next. Whoever names "global" is also scored as
+        "global_own_prior", last.
         """
         return {"personal": state}
+
+    # A prediction stands under a label prior: how likely each class is before its record is seen. What `predict` gives
+    # is put under the prior that is asked for by their ratio (`fedbnn.models.label_prior`).
+
+    def trained_prior(self, variant: Variant, client: Client) -> Tensor:
+        """Which label prior this variant's answers stand under as `predict` gives them.
+
+        That of its training records: a client's own, or those of all clients, among which no class is special.
+        """
+        return uniform(client.classes) if variant in ("general", "global", "global_own_prior") else client.own_shares
+
+    def asked_prior(self, variant: Variant, client: Client) -> Tensor | None:
+        """Which label prior this variant is asked for; None: its answers stay as they are."""
+        return client.own_shares if variant == "global_own_prior" else None
 
     def protects(self, privacy: PrivacySettings) -> Promise | None:
         """What is promised under these settings; None: nothing is. Caps, ledgers and what else may leave hang on it."""

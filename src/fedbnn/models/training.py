@@ -37,10 +37,14 @@ class TrainingSettings:
 
 @dataclass(frozen=True)
 class Records:
-    """Inputs with labels, or with a probability over the classes for each input."""
+    """Inputs with labels, or with a probability over the classes for each input.
+
+    `offset` is what a loss adds to a model's logits, for all alike or for each input; None: nothing.
+    """
 
     x: Tensor
     y: Tensor
+    offset: Tensor | None = None
 
     def __len__(self) -> int:
         return len(self.x)
@@ -53,6 +57,10 @@ class Records:
 
     def varied(self, how: Augment, generator: torch.Generator) -> "Records":
         return self if how == "none" else Records(augmented(self.x, how, generator), self.y)
+
+    def loss(self, logits: Tensor) -> Tensor:
+        """The mean cross-entropy of a model's logits for these inputs."""
+        return functional.cross_entropy(logits if self.offset is None else logits + self.offset, self.y)
 
 
 def channels_last(x: Tensor) -> Tensor:
@@ -128,7 +136,7 @@ def fit_point(
     loss = torch.zeros(())
     for batch in batches:
         network.gradient.zero_()
-        loss = functional.cross_entropy(network(batch.x), batch.y)
+        loss = batch.loss(network(batch.x))
         loss.backward()
         if pull:
             pull.add_gradient(network.weights, network.gradient)

@@ -42,8 +42,9 @@ class Group:
 
     @property
     def variants(self) -> tuple[Variant, ...]:
-        """The models that are scored, the headline first; the same in all runs."""
-        return tuple(self.runs[0].result.variants)
+        """The models that are scored in all runs, the headline first."""
+        first, *others = (run.result.variants for run in self.runs)
+        return tuple(variant for variant in first if all(variant in other for other in others))
 
     @property
     def guarantee(self) -> Guarantee | None:
@@ -95,7 +96,10 @@ def _load_comparison(folder: Path) -> Study:
         runs.setdefault(entry.method, []).append(_load_run(_inside(folder, entry.folder, path)))
     study = Study(comparison=True, groups=tuple(Group(name, tuple(of)) for name, of in runs.items()))
     for group in study.groups:
-        scored = dict.fromkeys(", ".join(result.variants) for result in group.results)
+        # Runs of earlier versions score the same models, but for the global one under own shares.
+        scored = dict.fromkeys(
+            ", ".join(one for one in result.variants if one != "global_own_prior") for result in group.results
+        )
         if len(scored) > 1:
             raise UserError(
                 f"{path}: the runs of {group.method!r} score different models ({'; '.join(scored)}); "

@@ -3,18 +3,28 @@
 from collections.abc import Sequence
 from typing import Literal
 
-Variant = Literal["personal", "global", "fine_tuned"]
+Variant = Literal["personal", "general", "global", "global_own_prior", "fine_tuned"]
 """As result.json writes them."""
 
-NAMES: dict[str, str] = {"personal": "personal", "global": "global", "fine_tuned": "fine-tuned"}
+NAMES: dict[str, str] = {
+    "personal": "personal",
+    "general": "general",
+    "global": "global",
+    "global_own_prior": "global, own prior",
+    "fine_tuned": "fine-tuned",
+}
 MEANINGS: dict[str, str] = {
     "personal": "the client's own model",
+    "general": "the client's own model, asked with every class equally likely",
     "global": "the server's model, the same for all",
+    "global_own_prior": "the server's model, asked with the client's own class shares",
     "fine_tuned": "the client's copy of the global model after its local training",
 }
 _SUBJECTS: dict[Variant, str] = {
     "personal": "a client's own model",
+    "general": "a client's own model, asked with every class equally likely,",
     "global": "the global model, the same for all clients,",
+    "global_own_prior": "the global model, asked with a client's own class shares,",
     "fine_tuned": "a client's copy of the global model, trained further on its own records,",
 }
 

@@ -131,6 +131,11 @@ def _check_predictions(method: Method[Any, Any], moment: Moment, site: Site) -> 
     for name, probs in found[0].items():
         whole = torch.allclose(probs.sum(1), torch.ones(len(x)), atol=1e-4)
         assert whole, f"{where}: the probabilities of the {name} model do not sum to one"
+    for variant in scored:
+        trained, asked = method.trained_prior(variant, client), method.asked_prior(variant, client)
+        for prior in (trained, trained if asked is None else asked):
+            whole = prior.shape == (client.classes,) and abs(float(prior.sum()) - 1) < 1e-4 and float(prior.min()) >= 0
+            assert whole, f"method '{method.name}': a label prior of the {variant} model is not a share for each class"
 
 
 def _check_server(method: Method[Any, Any], moment: Moment, roster: Roster) -> None:

@@ -49,7 +49,7 @@ def test_gradient_of_the_elbo_equals_autograd(model: str, strength: float) -> No
     prior = Gaussian.isotropic(net.size, 0.3)
     expected = autograd_elbo_gradient(net, q, prior, strength, seed=5)
     step = VariationalStep(net, q, Anchor(prior, strength), 1e-3, torch.Generator().manual_seed(5))
-    step(batch().x, batch().y)
+    step(batch())
     assert step.theta.grad is not None
     torch.testing.assert_close(step.theta.grad, expected, rtol=1e-4, atol=1e-6)
 
@@ -177,28 +177,7 @@ def test_where_the_data_say_nothing_a_posterior_at_its_prior_stays_exactly_there
     x = torch.rand(8, 5, generator=torch.Generator().manual_seed(1))
     x[:, 0] = 0  # no record says anything about the first weight of each output
     for _ in range(5):
-        step(x, torch.arange(8) % 3)
+        step(Records(x, torch.arange(8) % 3))
     moved = (step.theta.data != start.theta).view(2, 3, 5)
     assert not moved[:, :, 0].any()
     assert moved[:, :, 1:].all()
-
-
-@pytest.mark.parametrize("first", [0, 3, 4])
-def test_averaged_training_gives_the_mean_of_its_last_steps(first: int) -> None:
-    net, start = network(), Gaussian.around(torch.zeros(network().size), -4.0)
-    anchor = Anchor(Gaussian.isotropic(net.size, 0.1), 0.01)
-    step = VariationalStep(net, start, anchor, 1e-2, torch.Generator().manual_seed(3))
-    path = []
-    for _ in range(5):
-        step(batch().x, batch().y)
-        path.append(step.theta.data.clone())
-    found, _ = fit(
-        net,
-        start,
-        [batch()] * 5,
-        learning_rate=1e-2,
-        generator=torch.Generator().manual_seed(3),
-        anchor=anchor,
-        average_from=first,
-    )
-    torch.testing.assert_close(found.theta, torch.stack(path[first:]).mean(0))

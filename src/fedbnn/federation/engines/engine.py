@@ -11,6 +11,7 @@ from fedbnn.federation.evaluation import Evaluation
 from fedbnn.federation.message import Message
 from fedbnn.federation.method import Client, Method
 from fedbnn.models.bayes import Prediction
+from fedbnn.models.label_prior import Known
 from fedbnn.models.training import Records
 
 
@@ -65,9 +66,18 @@ class Engine(Protocol):
         """
 
     def predict(
-        self, client: int, x: Tensor, round_number: int, message: Message, variant: str | None = None
+        self,
+        client: int,
+        x: Tensor,
+        round_number: int,
+        message: Message,
+        variant: str | None = None,
+        prior: Known | Sequence[float] | None = None,
     ) -> Prediction:
-        """The predictive distribution of one client's model: of this variant, or the one scored first."""
+        """The predictive distribution of one client's model: of this variant, or the one scored first.
+
+        `prior` is the label prior that is asked for, as `label_prior.checked` gives it; without one, the variant's own.
+        """
 
     def save(self, folder: Path) -> None:
         """Write every client's state as a safetensors file in the folder."""

@@ -6,7 +6,7 @@ on the host's device.
 
 import time
 import traceback
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -24,7 +24,9 @@ from fedbnn.federation.engines.engine import ClientFailure, Reply, Site
 from fedbnn.federation.evaluation import Evaluation, evaluate, with_detection
 from fedbnn.federation.message import Message
 from fedbnn.federation.method import Method, State, Variant
+from fedbnn.federation.scored import answered, predicted, scored_models
 from fedbnn.models.bayes import Prediction
+from fedbnn.models.label_prior import Known
 
 
 def state_file(folder: Path, client: int) -> Path:
@@ -75,11 +77,8 @@ class ClientHost:
     ) -> dict[str, Evaluation]:
         site, rng = self.sites[client], Stream((self.seed, "evaluate", round_number, client), self.device)
         with self._guard(client, rng):
-            models = self.method.scored(self.states[client], site.client, message.to(self.device), rng)
-            predictions = {
-                variant: self.method.predict(state, site.client, site.evaluation.x, rng).to(CPU)
-                for variant, state in models.items()
-            }
+            models = scored_models(self.method, self.states[client], site.client, message.to(self.device), rng)
+            predictions = predicted(self.method, models, site.client, site.evaluation.x, rng)
             self._check_finite(client, round_number, predictions)
             evaluations: dict[str, Evaluation] = {
                 variant: evaluate(prediction, site.evaluation.y, site.own)
@@ -87,29 +86,35 @@ class ClientHost:
             }
             if foreign and site.foreign is not None:
                 # The same stream gives the same weight draws as above: what differs are the inputs alone.
-                for variant, state in models.items():
-                    unknown = self.method.predict(state, site.client, site.foreign, rng).to(CPU)
+                for variant, unknown in predicted(self.method, models, site.client, site.foreign, rng).items():
                     evaluations[variant] = with_detection(evaluations[variant], predictions[variant], site.own, unknown)
             return evaluations
 
-    def predict(self, client: int, x: Tensor, round_number: int, message: Message, variant: str | None) -> Prediction:
+    def predict(
+        self,
+        client: int,
+        x: Tensor,
+        round_number: int,
+        message: Message,
+        variant: str | None,
+        prior: Known | Sequence[float] | None = None,
+    ) -> Prediction:
         site, rng = self.sites[client].client, Stream((self.seed, "evaluate", round_number, client), self.device)
         with self._guard(client, rng):
-            scored = self.method.scored(self.states[client], site, message.to(self.device), rng)
-            models = {str(name): one for name, one in scored.items()}
-            if variant is not None and variant not in models:
+            models = scored_models(self.method, self.states[client], site, message.to(self.device), rng)
+            chosen = next((name for name in models if variant in (None, name)), None)
+            if chosen is None:
                 raise UserError(f"variant '{variant}': method '{self.method.name}' scores {', '.join(models)}")
-            chosen = models[variant or next(iter(models))]
-            return self.method.predict(chosen, site, x.to(self.device), rng).to(CPU)
+            raw = self.method.predict(models[chosen], site, x.to(self.device), rng).to(CPU)
+            return answered(self.method, raw, chosen, site, prior)
 
     def try_out(self, client: int, round_number: int, message: Message) -> None:
         """Fail as predictions after this message would; tried on an input that is nobody's."""
         site, rng = self.sites[client].client, Stream((self.seed, "evaluate", round_number, client), self.device)
         nothing = torch.zeros_like(site.train.x[:1])
         with self._guard(client, rng):
-            scored = self.method.scored(self.states[client], site, message.to(self.device), rng)
-            predictions = {name: self.method.predict(one, site, nothing, rng) for name, one in scored.items()}
-            self._check_finite(client, round_number, predictions)
+            models = scored_models(self.method, self.states[client], site, message.to(self.device), rng)
+            self._check_finite(client, round_number, predicted(self.method, models, site, nothing, rng))
 
     def save(self, folder: Path) -> None:
         for client, state in self.states.items():

@@ -13,6 +13,7 @@ from fedbnn.federation.evaluation import Evaluation
 from fedbnn.federation.message import Message
 from fedbnn.federation.method import Method
 from fedbnn.models.bayes import Prediction
+from fedbnn.models.label_prior import Known
 
 
 class InProcess:
@@ -35,9 +36,15 @@ class InProcess:
             yield client, self._host.evaluate(client, round_number, message, foreign)
 
     def predict(
-        self, client: int, x: Tensor, round_number: int, message: Message, variant: str | None = None
+        self,
+        client: int,
+        x: Tensor,
+        round_number: int,
+        message: Message,
+        variant: str | None = None,
+        prior: Known | Sequence[float] | None = None,
     ) -> Prediction:
-        return self._host.predict(client, x, round_number, message, variant)
+        return self._host.predict(client, x, round_number, message, variant, prior)
 
     def save(self, folder: Path) -> None:
         self._host.save(folder)

@@ -25,6 +25,7 @@ from fedbnn.federation.evaluation import Evaluation
 from fedbnn.federation.message import Message
 from fedbnn.federation.method import Method
 from fedbnn.models.bayes import Prediction
+from fedbnn.models.label_prior import Known
 
 # Fresh pages for every large activation cost up to a tenth of a training step; let glibc keep them instead.
 _ENVIRONMENT = {
@@ -104,10 +105,16 @@ class WorkerPool:
             yield frame.header["client"], {variant: Evaluation.from_dict(one) for variant, one in scores.items()}
 
     def predict(
-        self, client: int, x: Tensor, round_number: int, message: Message, variant: str | None = None
+        self,
+        client: int,
+        x: Tensor,
+        round_number: int,
+        message: Message,
+        variant: str | None = None,
+        prior: Known | Sequence[float] | None = None,
     ) -> Prediction:
         worker = next(k for k, share in enumerate(self._shares) if client in share)
-        request = {"request": "predict", "client": client, "round": round_number, "variant": variant}
+        request = {"request": "predict", "client": client, "round": round_number, "variant": variant, "prior": prior}
         arrays = {"x": x, **{f"message.{name}": array for name, array in message.arrays.items()}}
         [frame] = self._exchange({worker: [frames.Frame(request, Message(arrays).to_bytes())]})
         return Prediction(**Message.from_bytes(frame.payload).arrays)

@@ -4,6 +4,7 @@ import json
 import os
 import sys
 import traceback
+from dataclasses import fields
 from pathlib import Path
 from typing import IO, Any
 
@@ -58,9 +59,12 @@ class Worker:
             sent = dict(Message.from_bytes(payload).arrays)
             x = sent.pop("x").clone()
             message = Message({name.removeprefix("message."): array for name, array in sent.items()})
-            prediction = self._started.predict(header["client"], x, header["round"], message, header["variant"])
-            arrays = {name: getattr(prediction, name) for name in ("probs", "logits", "aleatoric")}
-            self._send({"client": header["client"]}, Message(arrays).to_bytes())
+            prediction = self._started.predict(
+                header["client"], x, header["round"], message, header["variant"], header["prior"]
+            )
+            arrays = {part.name: getattr(prediction, part.name) for part in fields(prediction)}
+            known = {name: array for name, array in arrays.items() if array is not None}
+            self._send({"client": header["client"]}, Message(known).to_bytes())
         elif request == "save":
             self._started.save(Path(header["folder"]))
         elif request == "load":

@@ -2,7 +2,7 @@
 
 from fedbnn.models.bayes.fit import Anchor, VariationalStep, fit
 from fedbnn.models.bayes.gaussian import Gaussian, inverse_softplus, kl_divergence
-from fedbnn.models.bayes.predictive import Prediction, average, entropy, logits_of, mixture, predict, weight_draws
+from fedbnn.models.bayes.predictive import Prediction, average, entropy, logits_of, predict, weight_draws
 from fedbnn.models.bayes.prior import tune_prior
 
 __all__ = [
@@ -16,7 +16,6 @@ __all__ = [
     "inverse_softplus",
     "kl_divergence",
     "logits_of",
-    "mixture",
     "predict",
     "tune_prior",
     "weight_draws",

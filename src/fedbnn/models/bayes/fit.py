@@ -65,14 +65,14 @@ class VariationalStep:
         self.prior_mean, self.prior_sd = anchor.prior.mean, anchor.prior.sd
         self.prior_precision = anchor.strength / self.prior_sd.square()  # lambda / s_0^2
 
-    def __call__(self, x: Tensor, target: Tensor) -> Tensor:
+    def __call__(self, batch: Records) -> Tensor:
         """One weight draw, one pass forward and back, one Adam step; the minibatch's mean cross-entropy."""
         network = self.network
         self.noise.normal_(generator=self.generator)
         self.sigma = functional.softplus(self.rho)
         torch.addcmul(self.mu, self.sigma, self.noise, out=network.weights)
         network.gradient.zero_()
-        loss = functional.cross_entropy(network(x), target)
+        loss = batch.loss(network(batch.x))
         loss.backward()
         self._gaussian_gradient()
         self.optimiser.step()
@@ -101,20 +101,11 @@ def fit(
     learning_rate: float,
     generator: torch.Generator,
     anchor: Anchor | None = None,
-    average_from: int | None = None,
 ) -> tuple[Gaussian, float]:
-    """Run the step over the batches; the Gaussian reached and the last minibatch's cross-entropy.
-
-    With `average_from` the Gaussian is the mean of mu and rho over all steps from that number on: at a constant
-    learning rate the last step alone is noise around it (Polyak and Juditsky 1992).
-    """
+    """Run the step over the batches; the Gaussian reached and the last minibatch's cross-entropy."""
     network.module.train()
     step = VariationalStep(network, start, anchor, learning_rate, generator)
     loss = torch.zeros(())
-    mean, averaged = torch.zeros_like(step.theta), 0
-    for number, batch in enumerate(batches):
-        loss = step(batch.x, batch.y)
-        if average_from is not None and number >= average_from:
-            averaged += 1
-            mean.lerp_(step.theta.data, 1 / averaged)
-    return Gaussian(mean if averaged else step.theta.data), float(loss)
+    for batch in batches:
+        loss = step(batch)
+    return Gaussian(step.theta.data), float(loss)

@@ -28,8 +28,7 @@ def tune_prior(
     order: torch.Generator,
     noise: torch.Generator,
     augment: Augment = "none",
-    average_from: int | None = None,
 ) -> tuple[Gaussian, float]:
     """`count` Adam steps on psi from `start` towards the class probabilities `target` on the alignment set."""
     batches = steps(Records(alignment, target), count, batch_size, order, augment)
-    return fit(network, start, batches, learning_rate=learning_rate, generator=noise, average_from=average_from)
+    return fit(network, start, batches, learning_rate=learning_rate, generator=noise)
