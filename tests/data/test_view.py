@@ -8,8 +8,7 @@ from fedbnn.base.errors import UserError
 from fedbnn.data import DataSettings, PartitionSettings, federate, load_dataset
 from fedbnn.deployment.terms import Terms
 from fedbnn.features.maps import fit_features
-from fedbnn.methods.parts.feature_model import teacher_outputs
-from fedbnn.models.softmax import fit_softmax
+from fedbnn.methods.head import Head
 from fedbnn.runs.config import load_config
 from fedbnn.runs.experiment import Prepared
 
@@ -32,15 +31,16 @@ def test_models_see_features_of_the_alignment_set_s_map_and_nothing_else_changes
     raw = federate(
         digits, dataclasses.replace(SETTINGS, inputs="raw"), PartitionSettings(clients=4, records_per_class=5), 3
     )
-    phi = fit_features(torch.from_numpy(raw.alignment()), "auto", 200)
-    spread = phi(torch.from_numpy(raw.alignment())).numpy().std(0).mean()
-    assert fed.input_shape == (200,)
+    phi = fit_features(torch.from_numpy(raw.alignment()), "auto", 401)
+    on_ad = phi.coordinates(torch.from_numpy(raw.alignment())).double().numpy()
+    factor = np.sqrt(400 / on_ad.var(0).sum())
+    assert fed.input_shape == (400,)
     assert raw.input_shape == (1, 8, 8)
 
     def agree(seen, inputs):
         assert seen.dtype == np.float32
-        np.testing.assert_allclose(seen * spread, phi(torch.from_numpy(inputs)).numpy(), rtol=1e-5, atol=1e-7)
-        np.testing.assert_allclose(np.linalg.norm(seen * spread, axis=1), 1, atol=1e-5)
+        expected = (phi.coordinates(torch.from_numpy(inputs)).double().numpy() - on_ad.mean(0)) * factor
+        np.testing.assert_allclose(seen, expected, rtol=1e-4, atol=1e-4)
 
     agree(fed.alignment(), raw.alignment())
     for i in range(4):
@@ -65,15 +65,27 @@ def test_records_of_clients_have_no_part_in_the_map(digits, fed):
     assert (other.client_arrays(0)[0] != fed.client_arrays(0)[0]).any()
 
 
-def test_a_linear_model_on_them_is_that_which_speaks_for_a_client():
-    """The penalised softmax model of the feature teacher, fitted here on what sites are given, has the same outputs."""
-    raw = Prepared.of(load_config(None, [*FEATURES, "data.inputs=raw"]), ["local"]).sites[0].client
-    seen = Prepared.of(load_config(None, [*FEATURES, LINEAR]), ["local"]).sites[0].client
-    target = torch.nn.functional.one_hot(seen.train.y, 10).double()
-    held = target.sum(0) > 0
-    weights = fit_softmax(seen.train.x.double(), target[:, held])
-    logits = seen.alignment.double() @ weights[:-1] + weights[-1]
-    torch.testing.assert_close(teacher_outputs(raw)[:, held], logits.softmax(1).float(), rtol=1e-3, atol=1e-5)
+@pytest.mark.parametrize(("inputs", "augment"), [("features", "none"), ("mirrored_features", "flip")])
+def test_they_are_those_of_fedbnns_heads(inputs, augment):
+    changes = [*FEATURES, "data.inputs=raw", f"training.augment={augment}"]
+    raw = Prepared.of(load_config(None, changes), ["local"]).sites[0].client
+    seen = Prepared.of(load_config(None, [*FEATURES, LINEAR, f"data.inputs={inputs}"]), ["local"]).sites[0].client
+    head = Head.of(raw, 1.0, 1.0)
+    assert torch.equal(seen.alignment, head.features.alignment.float())
+    assert torch.equal(seen.train.x, head.features(raw.train.x).float())
+
+
+def test_mirrored_features_do_not_tell_an_image_from_its_mirror_image(digits):
+    turned = dataclasses.replace(digits, x_test=digits.x_test[..., ::-1].copy())
+    partition = PartitionSettings(clients=4, records_per_class=5)
+
+    def test_records(source, inputs):
+        return federate(source, dataclasses.replace(SETTINGS, inputs=inputs), partition, 3).evaluation("test")[0]
+
+    one, other = (test_records(source, "mirrored_features") for source in (digits, turned))
+    np.testing.assert_allclose(one, other, atol=1e-3 * one.std())  # scattering is in single precision
+    one, other = (test_records(source, "features") for source in (digits, turned))
+    assert abs(one - other).max() > one.std()
 
 
 @pytest.mark.parametrize(
@@ -81,7 +93,7 @@ def test_a_linear_model_on_them_is_that_which_speaks_for_a_client():
     [
         ("data.alignment=0", 'data.inputs = "features", but data.alignment = 0'),
         ("training.augment=flip", "training.augment = 'flip' needs images"),
-        ('models=[{name="cnn2"}]', r"model 'cnn2' needs images .* the records are \(200,\)"),
+        ('models=[{name="cnn2"}]', r"model 'cnn2' needs images .* the records are \(400,\)"),
         ("data.inputs=wavelets", "data.inputs = 'wavelets'"),
     ],
 )

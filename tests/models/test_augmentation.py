@@ -1,7 +1,7 @@
 """Images mirrored and moved: against numpy, and in every method that trains on them."""
 
 from collections import Counter
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 import pytest
@@ -14,7 +14,7 @@ from fedbnn.base.randomness import Stream
 from fedbnn.data import DataSettings, PartitionSettings, federate, load_dataset
 from fedbnn.federation.loop import Federation
 from fedbnn.federation.message import Message
-from fedbnn.federation.method import Method
+from fedbnn.federation.method import Method, Variant
 from fedbnn.federation.sites import make_sites
 from fedbnn.methods import FedBNN
 from fedbnn.models.augmentation import REACH, Augment, augmented
@@ -166,7 +166,7 @@ def test_every_method_trains_on_varied_images(method: Method[Any, Any]):
     if method.name == "dp_fedavg" and method.level == "record":  # type: ignore[attr-defined]
         assert differ == {"fine_tuned"}  # what never leaves the client, and is trained without noise
     else:
-        assert {name for name in plain if name in ("personal", "global", "fine_tuned")} <= differ
+        assert {name for name in plain if name in get_args(Variant)} <= differ
 
 
 def test_the_prior_is_tuned_on_varied_alignment_points():

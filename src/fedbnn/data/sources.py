@@ -59,10 +59,11 @@ class DataSettings:
         description="Draw the alignment set from the inputs of another data set instead: its name or an .npz file; "
         "all training records are then the clients'.",
     )
-    inputs: Literal["raw", "features"] = Field(
+    inputs: Literal["raw", "features", "mirrored_features"] = Field(
         default="raw",
         description="What models see: raw records, or public features of them, fitted on the alignment set (wavelet "
-        "scattering of images, random Fourier features of tables), on which a small mlp goes far with few records.",
+        "scattering of images, random Fourier features of tables), on which a small mlp goes far with few records; "
+        "mirrored_features are those of images that may be mirrored: the mean of both views.",
     )
     validation: int = Field(
         default=0,

@@ -29,11 +29,13 @@ def find_map(kind: str) -> type[FeatureMap]:
     return cls
 
 
-def fit_features(alignment: Tensor, kind: str = AUTO, dimensions: int = 100, seed: int = 0) -> FeatureMap:
+def fit_features(
+    alignment: Tensor, kind: str = AUTO, dimensions: int = 100, seed: int = 0, mirrored: bool = False
+) -> FeatureMap:
     """A feature map from public records alone: the same records and seed give the same bits.
 
     `auto` takes scattering for images of at least 8 x 8 pixels and Fourier features for anything else. `dimensions`
-    counts the constant.
+    counts the constant. `mirrored` makes scattering the same for an image and its mirror image; other kinds cannot.
     """
     if len(alignment) == 0 or alignment.dim() < 2 or not bool(alignment.isfinite().all()):
         raise ValueError("the alignment set must hold at least one record, and finite numbers only")
@@ -46,4 +48,6 @@ def fit_features(alignment: Tensor, kind: str = AUTO, dimensions: int = 100, see
         generator = stream.child("points").torch()
         if len(alignment) > _MOST_POINTS:
             alignment = alignment[torch.randperm(len(alignment), generator=generator)[:_MOST_POINTS]]
+        if kind == "scattering":
+            return ScatteringMap.fit(alignment, dimensions, generator, mirrored)
         return find_map(kind).fit(alignment, dimensions, generator)

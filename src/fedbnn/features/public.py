@@ -15,8 +15,6 @@ from fedbnn.features.maps import fit_features
 
 T = TypeVar("T")
 
-DIMENSIONS = 200  # for models that learn without noise; noise wants fewer, which `privacy.dimensions` sets
-
 
 @dataclass(frozen=True)
 class Public:
@@ -35,15 +33,7 @@ class Public:
 
     def features(self, x: Tensor) -> Tensor:
         """Of records; kept for the last so many sets of them, as one process often serves the same clients again."""
-        return _kept(_seen, 128, self.digest + digest_of(x), lambda: self.map(x))
-
-    def scaled(self, x: Tensor) -> Tensor:
-        """Features of records, divided by the mean of their standard deviations on the alignment set."""
-        return self.features(x) / self.spread
-
-    @property
-    def spread(self) -> Tensor:
-        return self.phi.std(0, correction=0).mean().clamp_min(1e-12)
+        return kept(_seen, 128, self.digest + digest_of(x), lambda: self.map(x))
 
     def outputs(self, head: Tensor) -> Tensor:
         """A head's class probabilities on the alignment set."""
@@ -65,14 +55,14 @@ def digest_of(*parts: Tensor | str | int | float) -> str:
 def public(alignment: Tensor, kind: str, dimensions: int) -> Public:
     """Worked out once for an alignment set in a process that serves few of them in turn."""
     digest = digest_of(alignment, kind, dimensions)
-    return _kept(_known, 4, digest, lambda: _work_out(alignment, kind, dimensions, digest))
+    return kept(_known, 4, digest, lambda: _work_out(alignment, kind, dimensions, digest))
 
 
 _known: dict[str, Public] = {}
 _seen: dict[str, Tensor] = {}
 
 
-def _kept(cache: dict[str, T], most: int, key: str, make: Callable[[], T]) -> T:
+def kept(cache: dict[str, T], most: int, key: str, make: Callable[[], T]) -> T:
     """What the key stands for, made where it is not among the last `most`."""
     if key not in cache:
         while len(cache) >= most:

@@ -44,6 +44,26 @@ def features(shape: tuple[int, int, int], scales: int, orientations: int) -> int
     return shape[0] * maps(scales, orientations) * -(-shape[1] // block) * -(-shape[2] // block)
 
 
+def mirrored(shape: tuple[int, int, int], scales: int, orientations: int) -> Tensor:
+    """The order in which a mirror image has the features of its image: scattering(x.flip(3)) = scattering(x)[:, order].
+
+    Mirroring turns columns round and orientation l into -l. Exact where the image lies in the middle of its blocks;
+    with an odd number of pixels to spare it is beside it by one.
+    """
+    paths: list[tuple[int, ...]] = [()]
+    for first in range(scales):
+        paths += [(first, one) for one in range(orientations)]
+        for second in range(first + 1, scales):
+            paths += [(first, one, second, two) for one in range(orientations) for two in range(orientations)]
+    number = {path: at for at, path in enumerate(paths)}
+    turned = [tuple(-n % orientations if at % 2 else n for at, n in enumerate(path)) for path in paths]
+    block = 1 << scales
+    grid = torch.arange(features(shape, scales, orientations)).view(
+        shape[0], len(paths), -(-shape[1] // block), -(-shape[2] // block)
+    )
+    return grid[:, torch.tensor([number[path] for path in turned])].flip(3).flatten()
+
+
 @torch.no_grad()
 def scattering(x: Tensor, scales: int = 2, orientations: int = 8) -> Tensor:
     """The transform of images [n, c, h, w], flattened in the order (channel, map, row, column): [n, features].

@@ -45,8 +45,18 @@ class ScatteringMap(FeatureMap):
             raise ValueError("'unit' of a feature map must be one number")
 
     @classmethod
-    def fit(cls, alignment: Tensor, dimensions: int, generator: torch.Generator) -> "ScatteringMap":  # noqa: ARG003
-        """Without chance. Where the images span fewer directions than asked for, the rest of phi is zero."""
+    def fit(
+        cls,
+        alignment: Tensor,
+        dimensions: int,
+        generator: torch.Generator,  # noqa: ARG003
+        mirrored: bool = False,
+    ) -> "ScatteringMap":
+        """Without chance. Where the images span fewer directions than asked for, the rest of phi is zero.
+
+        `mirrored`: the coordinates are those of the mean over an image and its mirror image, which costs nothing, as a
+        mirror image has the same scattering features in another order.
+        """
         if alignment.dim() != 4:
             raise ValueError(f"scattering needs images, not records of shape {tuple(alignment.shape[1:])}")
         scales = wavelets.default_scales(*alignment.shape[2:])
@@ -55,6 +65,10 @@ class ScatteringMap(FeatureMap):
             raise ValueError("the alignment set's numbers are too large")
         unit = (_UNIT * scattered.double().abs().mean()).clamp_min(_TINY).float().view(1)
         scattered.div_(unit).asinh_()
+        channels, height, width = alignment.shape[1:]
+        order = wavelets.mirrored((channels, height, width), scales, _ORIENTATIONS) if mirrored else None
+        if order is not None:
+            scattered = (scattered + scattered[:, order]) / 2
         centre = scattered.double().mean(0).float()
         scattered -= centre
         spread = scattered.double().square().mean(0).sqrt()
@@ -63,6 +77,8 @@ class ScatteringMap(FeatureMap):
         directions, sds = _principal(scattered.mul_(factor), dimensions - 1)
         basis = torch.zeros(len(centre), dimensions - 1)
         basis[:, : len(sds)] = factor.unsqueeze(1) * directions / sds.sqrt()
+        if order is not None:
+            basis = (basis + basis[order]) / 2
         # The half-whitened components' mean square is the sum of sds^2 / sds; the constant gets as much as all of them.
         size = float(sds.sum().sqrt()) if len(sds) else 1.0
         layout = torch.tensor([*alignment.shape[1:], scales, _ORIENTATIONS], dtype=torch.float32)

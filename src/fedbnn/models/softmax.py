@@ -1,55 +1,77 @@
-"""Softmax regression in double precision: a small model on fixed features.
+"""A Bayesian softmax head in double precision: a small model on fixed features, with a Gaussian posterior.
 
-It minimises over W, with the bias b as its last row,
+Its weights W, with the bias as their last row, are where
 
-    sum over rows x of CE(target, x W + b) + STRENGTH |W|^2 / 2
+    sum over rows x of CE(target, z W + offset)  +  penalty |W|^2 / 2  +  strength / 2 mean over points of |z W - v|^2
 
-Rows of targets need not be normalised: their sum is the row's weight. A class that no row names has probability zero.
+is least: z the features with a one, the bias not penalised. The offset is what is known of labels before x is seen (a
+log prior); the last term is a Gaussian prior on what the head *says* at public points. Rows of targets need not be
+normalised: their sum is the row's weight.
 """
+
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
 from fedbnn.base.randomness import Stream, repeatable
 
-STRENGTH = 1.0  # of the penalty |W|^2 / 2, not on the bias, with features scaled to a mean deviation of one
+
+@dataclass(frozen=True)
+class Rows:
+    """Features, targets over all classes, and the offset of every row's logits."""
+
+    features: Tensor
+    target: Tensor
+    offset: Tensor  # of all rows alike, or of each
 
 
-def fit_softmax(features: Tensor, target: Tensor) -> Tensor:
-    """W for all classes; the columns of classes that no row names are minus infinity, where their bias would go."""
-    named = target.sum(0) > 0
-    weights = torch.full((features.shape[1] + 1, len(named)), -torch.inf, dtype=torch.float64)
-    with repeatable(Stream(("softmax",))):  # one thread: the same bits everywhere
-        weights[:, named] = minimise(features, target[:, named])
-    return weights
+@dataclass(frozen=True)
+class Sayings:
+    """The Gaussian prior on what a head says at public points: N(v, 1 / strength), each point 1 / points of it."""
+
+    features: Tensor  # points x features
+    v: Tensor  # points x classes
+    strength: float
 
 
-def softmax_probabilities(weights: Tensor, points: Tensor) -> Tensor:
-    """The class probabilities of the model at these points, in single precision."""
-    named = weights[-1].isfinite()
-    fitted = weights[:, named]
-    probs = torch.zeros(len(points), len(named))
-    with repeatable(Stream(("softmax",))):
-        probs[:, named] = torch.addmm(fitted[-1], points, fitted[:-1]).softmax(1).float()
-    return probs
+def with_one(features: Tensor) -> Tensor:
+    return torch.cat([features, features.new_ones(len(features), 1)], 1)
 
 
-def minimise(features: Tensor, target: Tensor) -> Tensor:
-    """W where the loss is least.
+def logits(weights: Tensor, features: Tensor) -> Tensor:
+    return torch.addmm(weights[-1], features, weights[:-1])
 
-    No curvature of the loss is larger than H = X^T M X / 2 + penalty, with M the rows' weights (Boehning 1992). So
-    L-BFGS on U = L^T W with H = L L^T needs some tens of steps, where on W it would need thousands.
+
+def fit_head(rows: Rows, penalty: float, sayings: Sayings | None = None, most_steps: int = 100) -> Tensor:
+    """W where the loss is least [features + 1, classes].
+
+    No curvature of the cross-entropy is larger than X^T M X / 2, with M the rows' weights (Boehning 1992). So L-BFGS on
+    U = L^T W, with L L^T = X^T M X / 2 + the curvature of the other terms, needs some tens of steps, where on W it
+    would need thousands.
     """
-    x = torch.cat([features, torch.ones(len(features), 1, dtype=torch.float64)], 1)
+    with repeatable(Stream(("softmax",))):  # one thread: the same bits everywhere
+        return _minimise(rows, penalty, sayings, most_steps)
+
+
+def _minimise(rows: Rows, penalty: float, sayings: Sayings | None, most_steps: int) -> Tensor:
+    x, target = with_one(rows.features), rows.target
     mass = target.sum(1, keepdim=True)
-    penalty = torch.full((x.shape[1],), STRENGTH, dtype=torch.float64)
-    penalty[-1] = 0.0
-    bound = x.T @ (mass * x) / 2
-    bound.diagonal().add_(penalty.clamp_min(1e-9 * float(mass.sum())))
+    quadratic = torch.zeros(x.shape[1], x.shape[1], dtype=torch.float64)
+    linear = torch.zeros(x.shape[1], target.shape[1], dtype=torch.float64)
+    if sayings is not None:
+        z = with_one(sayings.features)
+        quadratic += z.T @ z * (sayings.strength / len(z))
+        linear += z.T @ sayings.v * (sayings.strength / len(z))
+    quadratic.diagonal()[:-1].add_(penalty)
+    bound = x.T @ (mass * x) / 2 + quadratic
+    bound.diagonal().add_(1e-9 * float(mass.sum()) + 1e-12)
     root = torch.linalg.cholesky(bound)
-    unknown = torch.nn.Parameter(torch.zeros(x.shape[1], target.shape[1], dtype=torch.float64), requires_grad=False)
+    unknown = torch.nn.Parameter(
+        torch.linalg.solve_triangular(root, linear, upper=False).contiguous(), requires_grad=False
+    )
     optimiser = torch.optim.LBFGS(
-        [unknown], max_iter=300, tolerance_grad=1e-6, tolerance_change=1e-12, line_search_fn="strong_wolfe"
+        [unknown], max_iter=most_steps, tolerance_grad=1e-6, tolerance_change=1e-12, line_search_fn="strong_wolfe"
     )
 
     def weights() -> Tensor:
@@ -58,10 +80,26 @@ def minimise(features: Tensor, target: Tensor) -> Tensor:
 
     def loss() -> Tensor:
         w = weights()
-        logs = (x @ w).log_softmax(1)
-        gradient = x.T @ (mass * logs.exp() - target) + penalty.unsqueeze(1) * w
+        logs = (x @ w + rows.offset).log_softmax(1)
+        curved = quadratic @ w
+        gradient = x.T @ (mass * logs.exp() - target) + curved - linear
         unknown.grad = torch.linalg.solve_triangular(root, gradient, upper=False).contiguous()
-        return (penalty.unsqueeze(1) * w.square()).sum() / 2 - (target * logs).sum()
+        return (w * (curved / 2 - linear)).sum() - torch.where(target > 0, target * logs, 0.0).sum()
 
     optimiser.step(loss)
-    return weights().detach()
+    return weights().detach().contiguous()  # a state that is saved lies in one piece
+
+
+def curvature(features: Tensor, each: float) -> Tensor:
+    """The part of a posterior's precision that rows of these features bring, each with the same weight."""
+    z = with_one(features)
+    return z.T @ z * each
+
+
+def draw_weights(weights: Tensor, precision: Tensor, count: int, generator: torch.Generator) -> Tensor:
+    """`count` draws of W, whose columns are N(weights, precision^-1) each by itself [count, features + 1, classes]."""
+    with repeatable(Stream(("softmax",))):
+        root = torch.linalg.cholesky(precision)
+        normal = torch.randn(count, *weights.shape, generator=generator, dtype=torch.float64)
+        drawn: Tensor = weights + torch.linalg.solve_triangular(root.T, normal, upper=True)
+    return drawn
