@@ -15,6 +15,8 @@ TINY = (
     "data.alignment=20",
     "methods.fedbnn.prior_steps=2",
     "methods.fedbnn.mc_samples=2",
+    "methods.fedbnn_paper.prior_steps=2",
+    "methods.fedbnn_paper.mc_samples=2",
     "methods.fedmd.digest_steps=2",
     "engine.debug=true",
     'models=[{name="mlp"}]',

@@ -22,9 +22,11 @@ from torch.func import functional_call, grad, vmap
 from torch.nn import functional
 
 from fedbnn.base.randomness import Stream
+from fedbnn.features.standard import standard_features
 from fedbnn.federation.method import Client
 from fedbnn.models.architectures import ModelSettings, build
 from fedbnn.models.network import view_of
+from tests import plain_head
 
 Tensors = list[Tensor]
 Arrays = dict[str, Tensor]
@@ -260,12 +262,24 @@ def bayes_by_backprop(
     rate: float,
     prior: Sequence[Normal] | None = None,
     kl_weight: float = 0.0,
+    offset: Tensor | None = None,
+    beside: Sequence[tuple[Tensor, Tensor]] = (),
+    beside_weight: float = 0.0,
 ) -> None:
-    """Adam on the mean cross-entropy + (kl_weight / n) KL[q || prior], in place; no prior: no such term."""
+    """Adam on the mean cross-entropy + (kl_weight / n) KL[q || prior], in place; no prior: no such term.
+
+    `offset` is added to the logits; `beside` has for each step other inputs and targets, whose mean cross-entropy
+    counts `beside_weight` times.
+    """
     module.train()
     adam = torch.optim.Adam(q.learnable(), lr=rate)
-    for index, eps in zip(order, noise, strict=False):
-        loss = cross_entropy(logits_at(module, q.draw(eps), x[index]), y[index])
+    for number, (index, eps) in enumerate(zip(order, noise, strict=False)):
+        weights = q.draw(eps)
+        logits = logits_at(module, weights, x[index])
+        loss = cross_entropy(logits if offset is None else logits + offset, y[index])
+        if beside:
+            others, targets = beside[number]
+            loss = loss + beside_weight * cross_entropy(logits_at(module, weights, others), targets)
         if prior is not None:
             loss = loss + kl_weight / len(x) * divergence(q.normals(), prior)
         adam.zero_grad()
@@ -509,6 +523,8 @@ class PlainClient:
     batch: int
     passes: Callable[[int], int]
     rounds: int
+    classes: int
+    clients: int
 
     @classmethod
     def of(cls, client: Client, outputs: int | None = None) -> "PlainClient":
@@ -521,6 +537,8 @@ class PlainClient:
             batch=client.training.batch_size,
             passes=client.training.passes,
             rounds=client.rounds,
+            classes=client.classes,
+            clients=client.clients,
         )
 
 
@@ -610,7 +628,9 @@ def pfedbayes(method: Any, client: PlainClient, now: Situation) -> Outcome:
     return Outcome({"theta": q.theta}, {"weights": w.theta})
 
 
-def _own_bayes(method: Any, client: PlainClient, now: Situation, q: MeanField, prior: Sequence[Normal]) -> None:
+def _own_bayes(
+    method: Any, client: PlainClient, now: Situation, q: MeanField, prior: Sequence[Normal], **more: Any
+) -> None:
     bayes_by_backprop(
         client.module,
         q,
@@ -621,6 +641,7 @@ def _own_bayes(method: Any, client: PlainClient, now: Situation, q: MeanField, p
         method.learning_rate,
         prior,
         method.kl_weight,
+        **more,
     )
 
 
@@ -637,7 +658,18 @@ def local_bnn(method: Any, client: PlainClient, now: Situation) -> Outcome:
     return Outcome({"theta": q.theta}, {})
 
 
-def fedbnn(method: Any, client: PlainClient, now: Situation) -> Outcome:
+def _tuned_prior(
+    method: Any, client: PlainClient, now: Situation, q: MeanField, target: Tensor
+) -> tuple[MeanField, list[Normal]]:
+    """Where local training begins, and its prior."""
+    psi = MeanField.of(now.state["theta"], client.module)
+    order = step_order(len(target), method.prior_steps, method.prior_batch, now.rng.child("prior order").torch())
+    noise = now.noise(now.rng.child("prior weights").torch(), client.module)
+    bayes_by_backprop(client.module, psi, client.alignment, target, order, noise, method.prior_learning_rate)
+    return MeanField([m.detach().clone() for m in psi.mu], q.rho), psi.fixed(method.prior_sd_floor)
+
+
+def fedbnn_paper(method: Any, client: PlainClient, now: Situation) -> Outcome:
     module, kind = client.module, method.consensus
 
     def on_alignment(q: MeanField, purpose: str) -> Tensor:
@@ -647,15 +679,40 @@ def fedbnn(method: Any, client: PlainClient, now: Situation) -> Outcome:
     q, prior = MeanField.of(now.state["theta"], module), _first_prior(method, module)
     if "phi_bar" in now.message:
         target = corrected_target(now.message["phi_bar"], on_alignment(q, "own"), method.gamma, kind)
-        psi = MeanField.of(now.state["theta"], module)
-        points = len(target)
-        order = step_order(points, method.prior_steps, method.prior_batch, now.rng.child("prior order").torch())
-        noise = now.noise(now.rng.child("prior weights").torch(), module)
-        bayes_by_backprop(module, psi, client.alignment, target, order, noise, method.prior_learning_rate)
-        prior = psi.fixed(method.prior_sd_floor)
-        q = MeanField([m.detach().clone() for m in psi.mu], q.rho)
+        q, prior = _tuned_prior(method, client, now, q, target)
     _own_bayes(method, client, now, q, prior)
     return Outcome({"theta": q.theta}, {"phi": on_alignment(q, "upload")})
+
+
+def fedbnn(method: Any, client: PlainClient, now: Situation) -> Outcome:
+    """For clients without a mechanism or augmentation. The public features are given: tests/features has the truth."""
+    module, classes = client.module, client.classes
+    kind = "mean_logits" if method.head else method.consensus
+
+    def on_alignment(q: MeanField, purpose: str) -> Tensor:
+        noise = now.noise(now.rng.child(purpose, "predict").torch(), module)
+        return mean_output(module, q, client.alignment, method.mc_samples, noise, kind)
+
+    q, prior, beside = MeanField.of(now.state["theta"], module), _first_prior(method, module), []
+    heard = now.message.get("phi_bar")
+    if heard is not None:
+        target = heard.softmax(1)
+        if not method.head:
+            target = corrected_target(heard, on_alignment(q, "own"), method.gamma, kind)
+        q, prior = _tuned_prior(method, client, now, q, target)
+        steps = client.passes(now.round_number) * math.ceil(len(client.x) / client.batch)
+        order = step_order(len(target), steps, client.batch, now.rng.child("beside").torch())
+        beside = [(client.alignment[index], target[index]) for index in order]
+    offset = (classes * plain_head.own_shares(client.y, classes)).log().float()
+    _own_bayes(method, client, now, q, prior, offset=offset, beside=beside, beside_weight=method.rehearsal)
+    if not method.head:
+        return Outcome({"theta": q.theta}, {"phi": on_alignment(q, "upload")})
+    features = standard_features(client.alignment, "auto", False)
+    z = features(client.x), client.y, features.alignment, classes, client.clients
+    said = None if heard is None else (heard, now.state["sent"])
+    sent = plain_head.spoken(*z, method.head_sd, said).float()
+    head = plain_head.fitted(*z, method.head_sd, method.trust, heard)
+    return Outcome({"theta": q.theta, "sent": sent, "head": head}, {"phi": sent})
 
 
 def fedmd(method: Any, client: PlainClient, now: Situation) -> Outcome:
@@ -720,6 +777,7 @@ def pfedgp(method: Any, client: PlainClient, now: Situation) -> Outcome:
 
 TURNS: dict[str, Callable[[Any, PlainClient, Situation], Outcome]] = {
     "fedbnn": fedbnn,
+    "fedbnn_paper": fedbnn_paper,
     "fedmd": fedmd,
     "feddf": fedavg,  # what FedDF adds is at the server
     "fedavg": fedavg,

@@ -269,7 +269,9 @@ def test_runs_of_the_study_are_those_of_a_federation(study):
     world.candidates = world.client.train
     world.coins = lambda run: np.ones(len(world.candidates), dtype=bool)
     sent = world.uploads(0)
-    config = load_config(None, ["data.alignment=40", "partition.clients=2", "partition.records_per_class=4"])
+    config = load_config(
+        None, ["method=fedbnn_paper", "data.alignment=40", "partition.clients=2", "partition.records_per_class=4"]
+    )
     data = federate(load_dataset(config.data), config.data, config.partition, 0)
     federation = Federation(
         config.chosen(), make_sites(data, config.models, config.training, rounds=12, seed=0), seed=0

@@ -308,7 +308,7 @@ def test_a_run_begun_before_a_setting_existed_goes_on_where_that_stands_at_its_d
     del config["methods"]["fedbnn"]["rehearsal"], config["data"]["inputs"]
     file.write_text(json.dumps(config))
     text = refused("run", *sets("methods.fedbnn.rehearsal=0.5"), "--out", tmp_path / "run", "--resume")
-    assert "methods.fedbnn.rehearsal was 0.0, is 0.5" in text
+    assert "methods.fedbnn.rehearsal was 1.0, is 0.5" in text
     assert call(*arguments, "--resume")[0] == 0
     file.write_text((finished / "config.json").read_text())
     assert_same_run(tmp_path / "run", finished)

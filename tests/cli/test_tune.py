@@ -43,7 +43,7 @@ def test_from_a_configuration_to_the_best_settings(call, tmp_path):
     assert {row: len(of) for row, of in found.items()} == {"fedavg": 3, "local": 3}
     assert all(of[0]["settings"] == {} for of in found.values()), "the defaults first"
     lines = (tmp_path / "out" / "mine" / "trials.md").read_text().splitlines()
-    assert sum(line.startswith("| fedavg |") for line in lines) == 6, "two models of each candidate"
+    assert sum(line.startswith("| fedavg |") for line in lines) == 9, "three models of each candidate"
     config, base = load_config(best), load_config(tmp_path / "mine.toml")
     for row, of in found.items():
         chosen = min(of, key=lambda one: one["criterion"]["nll"])

@@ -22,7 +22,7 @@ def output(request: pytest.FixtureRequest, tmp_path: Path) -> str:
 def test_own_data(output: str) -> None:
     """Clients learn of the class that they do not hold, and know when they do not know."""
     accuracy = [float(found) for found in re.findall(r"all-class accuracy (\S+)", output)]
-    assert accuracy[-1] > accuracy[0] + 0.1
+    assert accuracy[-1] > accuracy[0] + 0.05
     usual, strange = (float(found) for found in re.findall(r"lack of knowledge (\S+)", output))
     assert strange > 3 * usual
 

@@ -96,7 +96,7 @@ def test_the_shared_model_does_not_hang_on_the_pull() -> None:
 
 def test_both_models_are_scored_the_personal_one_first() -> None:
     [record] = Federation(Ditto(), small_sites(2, models=("mlp",))).run(0)
-    assert [list(found) for found in record.scores.values()] == [["personal", "global"]] * 2
+    assert [list(found) for found in record.scores.values()] == [["personal", "global", "global_own_prior"]] * 2
     shared = {found["global"].scores["all_class_nll"] for found in record.scores.values()}
     personal = {headline(found).scores["all_class_nll"] for found in record.scores.values()}
     assert len(shared) == 1
@@ -151,7 +151,7 @@ def toml(tmp_path: Path) -> Path:
 def test_it_runs_from_a_file_and_resumes(toml: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out = tmp_path / "run"
     result = result_of(capsys, "run", toml, "--set", "engine.workers=2", "--out", out, "--json")
-    assert (result["method"], list(result["variants"])) == ("ditto", ["personal", "global"])
+    assert (result["method"], list(result["variants"])) == ("ditto", ["personal", "global", "global_own_prior"])
     stored = json.loads((out / "config.json").read_text())
     assert (stored["method"], stored["methods"]["ditto"]["strength"]) == ("ditto:Ditto", 0.5)
     assert "ditto" in (out / "report.html").read_text()

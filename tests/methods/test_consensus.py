@@ -66,7 +66,7 @@ def test_sharpening_keeps_the_order_and_raises_the_top(rule: Rule) -> None:
 @pytest.mark.parametrize("rule", RULES)
 def test_gamma_zero_leaves_the_clients_own_output_and_one_takes_the_consensus(rule: Rule) -> None:
     logits = torch.randn(6, 3, generator=torch.Generator().manual_seed(0))
-    own = Prediction(logits.softmax(1), logits, torch.zeros(6))
+    own = Prediction(logits.softmax(1), logits, torch.zeros(6), logits.softmax(1)[None])
     consensus = outputs(1, 6, 3, 5, rule)[0].float()
     mine = output_of(own, rule)
     torch.testing.assert_close(target_of(consensus, mine, 0.0, rule), own.probs)

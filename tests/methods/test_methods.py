@@ -12,7 +12,7 @@ from fedbnn.federation.evaluation import headline
 from fedbnn.federation.loop import Federation, roster_of
 from fedbnn.federation.message import Message, upload_bytes
 from fedbnn.federation.method import Client, Method, State
-from fedbnn.methods import FedBNN, FedMD, Local, LocalBNN
+from fedbnn.methods import FedBNNPaper, FedMD, Local, LocalBNN
 from fedbnn.methods.alone import Alone
 from fedbnn.methods.exchange import Exchange
 from fedbnn.models.bayes import average
@@ -31,7 +31,7 @@ def same(one: State, other: State) -> bool:
 
 
 @pytest.mark.parametrize(
-    ("federated", "alone"), [(FedBNN(), LocalBNN()), (FedMD(learning_rate=1e-3), Local(learning_rate=1e-3))]
+    ("federated", "alone"), [(FedBNNPaper(), LocalBNN()), (FedMD(learning_rate=1e-3), Local(learning_rate=1e-3))]
 )
 def test_the_warm_up_is_training_alone_bit_for_bit(federated: Method[Any, Any], alone: Method[Any, Any]) -> None:
     site = client()
@@ -50,7 +50,7 @@ def test_fedmd_without_digestion_is_local_training_bit_for_bit() -> None:
         }
 
 
-@pytest.mark.parametrize("method", [FedBNN(gamma=0.0, prior_steps=5), FedMD(gamma=0.0, digest_steps=5)])
+@pytest.mark.parametrize("method", [FedBNNPaper(gamma=0.0, prior_steps=5), FedMD(gamma=0.0, digest_steps=5)])
 def test_with_gamma_zero_the_consensus_has_no_influence(method: Method[Any, Any]) -> None:
     site = client()
     state = method.client_init(site)
@@ -62,7 +62,7 @@ def test_with_gamma_zero_the_consensus_has_no_influence(method: Method[Any, Any]
     assert same(*results)
 
 
-@pytest.mark.parametrize("method", [FedBNN(prior_steps=5), FedMD(digest_steps=5)])
+@pytest.mark.parametrize("method", [FedBNNPaper(prior_steps=5), FedMD(digest_steps=5)])
 def test_with_gamma_above_zero_the_consensus_has_influence(method: Method[Any, Any]) -> None:
     site = client()
     state = method.client_init(site)
@@ -78,7 +78,7 @@ def test_a_class_never_seen_is_learned_through_the_consensus() -> None:
     full = small_sites(1, models=("mlp",))[0]
     truth = torch.cdist(site.alignment.flatten(1), full.evaluation.x.flatten(1)).argmin(1)
     phi_bar = torch.eye(10)[full.evaluation.y[truth]] * 8
-    method = FedBNN(prior_steps=150)
+    method = FedBNNPaper(prior_steps=150)
     alone = method.client_update(method.client_init(site), site, Message(), 0, RNG).state
     taught = method.client_update(alone, site, Message({"phi_bar": phi_bar}), 1, RNG).state
     unseen = ~full.own
@@ -92,10 +92,10 @@ def test_a_class_never_seen_is_learned_through_the_consensus() -> None:
 
 def test_a_strong_anchor_keeps_the_posterior_at_the_prior() -> None:
     site = client()
-    state = FedBNN().client_init(site)
+    state = FedBNNPaper().client_init(site)
     phi_bar = torch.zeros(len(site.alignment), site.classes)
     kl = [
-        FedBNN(kl_weight=weight, prior_steps=1, prior_sd_floor=0.01)
+        FedBNNPaper(kl_weight=weight, prior_steps=1, prior_sd_floor=0.01)
         .client_update(state, dataclasses.replace(site), Message({"phi_bar": phi_bar}), 0, RNG)
         .info["kl"]
         for weight in (0.0, 1000.0)
@@ -106,9 +106,9 @@ def test_a_strong_anchor_keeps_the_posterior_at_the_prior() -> None:
 def test_local_training_begins_at_the_means_of_the_tuned_prior() -> None:
     training = dataclasses.replace(small_sites(1)[0].client.training, local_epochs=1)
     site = client(training=training)
-    state = FedBNN().client_init(site)
+    state = FedBNNPaper().client_init(site)
     message = Message({"phi_bar": torch.eye(10)[torch.arange(len(site.alignment)) % 10] * 5})
-    method = FedBNN(learning_rate=1e-12, prior_learning_rate=0.01)
+    method = FedBNNPaper(learning_rate=1e-12, prior_learning_rate=0.01)
     target = method.target(message, site, lambda: method.outputs(state.q, site, site.alignment, RNG.child("own")))
     assert target is not None
     psi, _ = method.tune_prior(state.q, target, site, RNG)
@@ -130,14 +130,14 @@ def test_who_exchanges_outputs_sends_no_weights_and_who_is_alone_nothing(method:
 
 
 def test_upload_is_the_mean_over_weight_draws_of_the_final_posterior() -> None:
-    site, method = client(), FedBNN(mc_samples=4)
+    site, method = client(), FedBNNPaper(mc_samples=4)
     update = method.client_update(method.client_init(site), site, Message(), 0, RNG)
     again = method.predict(update.state, site, site.alignment, RNG.child("upload"))
     assert torch.equal(update.message.arrays["phi"], again.logits)
 
 
 def test_absentees_last_upload_is_reused_and_strangers_do_not_count() -> None:
-    method, roster = FedBNN(), roster_of(small_sites(3))
+    method, roster = FedBNNPaper(), roster_of(small_sites(3))
     shape = (len(roster.alignment), roster.classes)
     sent = {c: Message({"phi": torch.full(shape, float(c + 1))}) for c in range(3)}
     state = method.server_update(method.server_init(roster), {0: sent[0], 1: sent[1]}, roster, RNG)
@@ -151,7 +151,7 @@ def test_absentees_last_upload_is_reused_and_strangers_do_not_count() -> None:
 def test_exchange_without_an_alignment_set_is_refused() -> None:
     roster = dataclasses.replace(roster_of(small_sites(2)), alignment=torch.zeros(0, 1, 8, 8))
     with pytest.raises(UserError, match=r"data\.alignment must be at least 1"):
-        FedBNN().server_init(roster)
+        FedBNNPaper().server_init(roster)
     Local().server_init(roster)
 
 

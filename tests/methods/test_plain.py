@@ -24,6 +24,7 @@ from fedbnn.methods import (
     DPFedAvg,
     FedAvg,
     FedBNN,
+    FedBNNPaper,
     FedDF,
     FedMD,
     FedProx,
@@ -68,16 +69,18 @@ POINTS = (
 )
 BAYESIAN = (
     LocalBNN(kl_weight=1.0, initial_rho=-3.0),
-    FedBNN(kl_weight=1.0, initial_rho=-3.0, prior_steps=4, prior_batch=16, mc_samples=3),
-    FedBNN(kl_weight=1.0, initial_rho=-3.0, prior_steps=4, mc_samples=3, consensus="sharpened"),
+    FedBNNPaper(kl_weight=1.0, initial_rho=-3.0, prior_steps=4, prior_batch=16, mc_samples=3),
+    FedBNNPaper(kl_weight=1.0, initial_rho=-3.0, prior_steps=4, mc_samples=3, consensus="sharpened"),
+    FedBNN(kl_weight=1.0, initial_rho=-3.0, prior_steps=4, mc_samples=3, rehearsal=0.7, head_sd=2.0),
+    FedBNN(kl_weight=1.0, initial_rho=-3.0, prior_steps=4, mc_samples=3, head=False, consensus="sharpened"),
     PFedBayes(iterations=4, inner_steps=3),
 )
 
 
 def a_client(model: str) -> Client:
-    """Twelve records in uneven minibatches, two passes."""
+    """Twelve records in uneven minibatches, two passes; one of three clients."""
     client = small_sites(1, models=(model,), batch_size=5)[0].client
-    return dataclasses.replace(client, training=dataclasses.replace(client.training, local_epochs=2))
+    return dataclasses.replace(client, training=dataclasses.replace(client.training, local_epochs=2), clients=3)
 
 
 def situation(method: Method[Any, Any], client: Client) -> tuple[State, Message]:
@@ -89,8 +92,10 @@ def situation(method: Method[Any, Any], client: Client) -> tuple[State, Message]
 
     state = method.client_init(client)
     state = dataclasses.replace(state, **{name: near(value, 0.01) for name, value in state.tensors().items()})
-    if isinstance(method, FedBNN | FedMD):
+    if isinstance(method, FedBNN | FedBNNPaper | FedMD):
         logits = 3 * torch.randn(len(client.alignment), client.classes, generator=normal)
+        if isinstance(method, FedBNN) and method.head:
+            state = dataclasses.replace(state, sent=near(logits, 1.0))
         return state, Message({"phi_bar": logits if method.consensus == "mean_logits" else logits.softmax(1)})
     if isinstance(method, Local | LocalBNN):
         return state, Message()
@@ -108,7 +113,14 @@ def ours(method: Method[Any, Any], client: Client, round_number: int = ROUND) ->
     state, message = situation(method, client)
     update = method.client_update(state, client, message, round_number, RNG)
     sent = {name: array for name, array in update.message.arrays.items() if name not in ("records", "weight")}
-    return Outcome(update.state.tensors(), sent)
+    kept = update.state.tensors()
+    if isinstance(method, FedBNN) and method.head:  # with the head that follows from the message
+        asked = method.with_head(update.state, client, message)
+        assert asked.head is not None
+        assert asked.behind is not None
+        assert bool(asked.behind > 0) == ("phi_bar" in message.arrays)
+        kept = {"theta": kept["theta"], "sent": kept["sent"], "head": asked.head}
+    return Outcome(kept, sent)
 
 
 def plainly(
@@ -210,9 +222,12 @@ BAYES = {method.name: method for method in reversed(BAYESIAN)}
         (POINT["fedmd"], {"gamma": 0.6}),
         (BAYES["local_bnn"], {"kl_weight": 2.0}),
         (BAYES["local_bnn"], {"prior_sd": 0.6}),
-        (BAYES["fedbnn"], {"gamma": 0.3}),
-        (BAYES["fedbnn"], {"prior_sd_floor": 0.2}),
-        (BAYES["fedbnn"], {"kl_weight": 2.0}),
+        (BAYES["fedbnn_paper"], {"gamma": 0.3}),
+        (BAYES["fedbnn_paper"], {"prior_sd_floor": 0.2}),
+        (BAYES["fedbnn_paper"], {"kl_weight": 2.0}),
+        (BAYES["fedbnn"], {"rehearsal": 1.4}),
+        (BAYES["fedbnn"], {"head_sd": 4.0}),
+        (BAYES["fedbnn"], {"trust": 0.5}),
         (BAYES["pfedbayes"], {"zeta": 20.0}),
         (BAYES["pfedbayes"], {"inner_steps": 2}),
     ],
@@ -334,7 +349,11 @@ def test_with_one_client_the_server_hands_back_what_it_was_sent(method: Method[A
 
 @pytest.mark.parametrize(
     "method",
-    [FedBNN(prior_steps=3, mc_samples=2), FedMD(digest_steps=3, consensus="mean_logits")],
+    [
+        FedBNN(prior_steps=3, mc_samples=2),
+        FedBNNPaper(prior_steps=3, mc_samples=2),
+        FedMD(digest_steps=3, consensus="mean_logits"),
+    ],
     ids=lambda m: m.name,
 )
 def test_with_one_client_the_consensus_is_its_own_output(method: Method[Any, Any]) -> None:

@@ -130,7 +130,7 @@ def test_a_module_of_the_current_folder_is_found_and_comes_last(own: Path) -> No
         ("own_methods:Odd", "cannot be used: its name = 'model_dump' is not a plain word"),
         ("own_methods:Demanding", "cannot be used: its setting 'level' has no default"),
         ("own_methods:Bare", "cannot be used: declare its class with @settings"),
-        ("dito", "unknown (there are fedbnn, fedmd,"),
+        ("dito", "unknown (there are fedbnn, fedbnn_paper, fedmd,"),
         ("fedagv", "unknown; did you mean 'fedavg'?"),
     ],
 )

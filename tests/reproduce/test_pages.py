@@ -78,8 +78,11 @@ def test_the_table_says_what_the_runs_found(done, number, score):
     wanted = [
         ["FedAvg, global", "fedavg", "global", False],
         ["FedAvg, fine-tuned", "fedavg", "fine_tuned", False],
+        ["FedAvg, global, own prior", "fedavg", "global_own_prior", False],
         ["FedBNN", "fedbnn", "personal", False],
+        ["FedBNN, general", "fedbnn", "general", False],
         ["FedBNN, private", "fedbnn", "personal", True],
+        ["FedBNN, private, general", "fedbnn", "general", True],
     ]
     assert table[1:] == [
         [label, *(expected(results, method, size, score, variant, private) for size in ("small", "medium"))]

@@ -84,7 +84,6 @@ def test_the_default_toml_states_ranges_and_choices():
     assert "take part in a round; others' last upload is reused (> 0, <= 1)" in text
     assert "(one of: test, validation)" in text
     assert "(one of: none, flip, shift, flip_shift)" in text
-    assert "(one of: network, features, both)" in text
     assert "one of alignment points; 0 leaves all to what the consensus has taught before (>= 0)" in text
 
 
@@ -92,17 +91,17 @@ def test_a_printed_configuration_with_other_values_is_read_as_these():
     text = default_toml()
     changed = {
         'augment = "none"': 'augment = "flip_shift"',
-        'teacher = "network"': 'teacher = "both"',
-        "focus = 0.0": "focus = 0.25",
-        "rehearsal = 0.0": "rehearsal = 0.5",
+        "rehearsal = 1.0": "rehearsal = 0.5",
+        "head = true": "head = false",
+        "gamma = 0.9\n": "gamma = 0.25\n",
     }
     for old, new in changed.items():
         assert old in text
         text = text.replace(old, new)
     read = parse_config(tomllib.loads(text))
     assert read.training == TrainingSettings(augment="flip_shift")
-    assert read.methods.fedbnn == FedBNN(teacher="both", focus=0.25, rehearsal=0.5)
-    assert read.methods.fedmd == FedMD(teacher="both", focus=0.25, rehearsal=0.5)
+    assert read.methods.fedbnn == FedBNN(head=False, rehearsal=0.5)
+    assert read.methods.fedmd == FedMD(gamma=0.25)
 
 
 @pytest.mark.parametrize(
@@ -160,7 +159,8 @@ def test_an_unknown_key_lists_what_there_is():
         ({"models": [{"share": math.nan}]}, "models.0.share = nan: "),
         ({"partition": {"kind": "clases"}}, "partition.kind = 'clases': Input should be 'classes', 'iid'"),
         ({"evaluation": {"split": "train"}}, "evaluation.split = 'train': Input should be 'test' or 'validation'"),
-        ({"methods": {"fedbnn": {"teacher": "x"}}}, "methods.fedbnn.teacher = 'x': "),
+        ({"methods": {"fedbnn": {"head": "x"}}}, "methods.fedbnn.head = 'x': Input should be a valid boolean"),
+        ({"methods": {"fedbnn": {"trust": 0.0}}}, "methods.fedbnn.trust = 0.0: Input should be greater than 0"),
         (
             {"training": {"augment": "rotate"}},
             "training.augment = 'rotate': Input should be 'none', 'flip', 'shift' or ",
@@ -170,10 +170,9 @@ def test_an_unknown_key_lists_what_there_is():
             "methods.fedbnn.rehearsal = -0.1: Input should be greater than ",
         ),
         (
-            {"methods": {"fedbnn": {"focus": 1.1}}},
-            "methods.fedbnn.focus = 1.1: Input should be less than or equal to 1",
+            {"methods": {"fedbnn_paper": {"gamma": 1.1}}},
+            "methods.fedbnn_paper.gamma = 1.1: Input should be less than or equal to 1",
         ),
-        ({"methods": {"fedmd": {"teacher": "all"}}}, "methods.fedmd.teacher = 'all': Input should be 'network', "),
         ({"privacy": {"mechanism": "dp"}}, "privacy.mechanism = 'dp': unknown (there are "),
         ({"privacy": {"epsilon": 0}}, "privacy.epsilon = 0: Input should be greater than 0"),
         ({"privacy": {"epsilon": -1.0}}, "privacy.epsilon = -1.0: Input should be greater than 0"),
@@ -402,16 +401,13 @@ configs = st.builds(
             gamma=st.floats(0, 1),
             learning_rate=rates,
             consensus=st.just("corrected"),
-            focus=st.floats(0, 1),
-            teacher=st.sampled_from(["network", "features", "both"]),
+            head=st.booleans(),
             rehearsal=st.floats(0, 100),
         ),
         fedmd=st.builds(
             FedMD,
-            companion=st.booleans(),
             learning_rate=rates,
-            focus=st.floats(0, 1),
-            teacher=st.sampled_from(["network", "features", "both"]),
+            gamma=st.floats(0, 1),
         ),
     ),
 )

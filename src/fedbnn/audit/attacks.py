@@ -17,4 +17,6 @@ def attack_on(method: Method[Any, Any], client: Client, roster: Roster, *, facts
         return attack_on_exchange(method, client, facts)
     if isinstance(method, DPFedAvg):
         return attack_on_weights(method, client, roster, facts)
-    raise UserError(f"method '{method.name}': there is no attack on it yet (there is on fedbnn, fedmd and dp_fedavg)")
+    raise UserError(
+        f"method '{method.name}': there is no attack on it yet (there is on fedbnn, fedbnn_paper, fedmd and dp_fedavg)"
+    )

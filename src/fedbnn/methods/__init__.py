@@ -6,6 +6,7 @@ from fedbnn.federation.method import Method
 from fedbnn.methods.dp_fedavg import DPFedAvg
 from fedbnn.methods.fedavg import FedAvg
 from fedbnn.methods.fedbnn import FedBNN
+from fedbnn.methods.fedbnn_paper import FedBNNPaper
 from fedbnn.methods.feddf import FedDF
 from fedbnn.methods.fedmd import FedMD
 from fedbnn.methods.fedprox import FedProx
@@ -20,6 +21,7 @@ METHODS: dict[str, type[Method[Any, Any]]] = {
     cls.name: cls
     for cls in (
         FedBNN,
+        FedBNNPaper,
         FedMD,
         FedDF,
         FedAvg,
@@ -40,6 +42,7 @@ __all__ = [
     "DPFedAvg",
     "FedAvg",
     "FedBNN",
+    "FedBNNPaper",
     "FedDF",
     "FedMD",
     "FedProx",

@@ -8,7 +8,7 @@ from torch import Tensor
 from fedbnn.base.randomness import Stream
 from fedbnn.base.settings import settings
 from fedbnn.federation.method import Client, State
-from fedbnn.methods.parts.rehearsal import Rehearsal, local_batches
+from fedbnn.methods.rehearsal import Rehearsal, local_batches
 from fedbnn.models.bayes import Anchor, Gaussian, Prediction, fit, predict
 
 
@@ -43,9 +43,6 @@ class BayesianTraining:
         description="initial rho of every weight, whose standard deviation is softplus(rho): 0.0025 at -6; "
         "noise as large as the weights themselves keeps a network from learning",
     )
-    averaged: float = Field(
-        default=0.0, ge=0, le=1, description="share of the last steps of training whose parameters are averaged"
-    )
     mc_samples: int = Field(default=10, ge=1, description="weight draws for uploads and for evaluation")
 
     def initial_posterior(self, client: Client) -> Gaussian:
@@ -62,22 +59,21 @@ class BayesianTraining:
         passes: int,
         rng: Stream,
         rehearsal: Rehearsal | None = None,
+        offset: Tensor | None = None,
     ) -> tuple[Gaussian, float]:
-        """`passes` epochs of Bayes by Backprop on the client's own records, from `start`, under `prior`."""
-        count = passes * -(-len(client.train) // client.training.batch_size)
+        """`passes` epochs of Bayes by Backprop on the client's own records, from `start`, under `prior`.
+
+        `offset` is added to the logits of own records: the log prior of their labels, where a network is to learn what
+        does not depend on it.
+        """
         return fit(
             client.network,
             start,
-            local_batches(client, passes, rng, rehearsal),
+            local_batches(client, passes, rng, rehearsal, offset),
             learning_rate=self.learning_rate,
             generator=rng.child("weights").torch(),
             anchor=Anchor(prior, self.kl_weight / len(client.train)),
-            average_from=self.average_from(count),
         )
-
-    def average_from(self, count: int) -> int | None:
-        """The first of `count` steps that is averaged."""
-        return int(count * (1 - self.averaged)) if self.averaged else None
 
     def outputs(self, q: Gaussian, client: Client, x: Tensor, rng: Stream) -> Prediction:
         """The predictive distribution of the client's network under q."""

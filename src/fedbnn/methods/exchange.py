@@ -20,13 +20,12 @@ from fedbnn.federation.method import Client, Method, Promise, Roster, State, Upd
 from fedbnn.methods.consensus import Rule, join, output_of, target_of
 from fedbnn.methods.mechanisms import mechanism_of
 from fedbnn.methods.mechanisms.mechanism import ConsensusState
-from fedbnn.methods.parts import Parts, PartsState
 from fedbnn.models.bayes import Prediction
 from fedbnn.privacy import Guarantee, PrivacySettings
 
 
 @dataclass(frozen=True)
-class ExchangeState(PartsState, State):
+class ExchangeState(State):
     """What a client of an exchange keeps beside its network."""
 
     memory: Tensor | None = None  # the mechanism's, between the exchanges of one round
@@ -36,7 +35,7 @@ S = TypeVar("S", bound=ExchangeState)
 
 
 @settings
-class Exchange(Parts, Method[S, ConsensusState]):
+class Exchange(Method[S, ConsensusState]):
     """Clients send outputs on the alignment set; the server joins the latest of every client and sends that back."""
 
     server_state = ConsensusState
@@ -54,12 +53,6 @@ class Exchange(Parts, Method[S, ConsensusState]):
 
     def check_client(self, client: Client) -> None:
         super().check_client(client)
-        if self.teacher != "network" and self.consensus == "mean_logits":
-            raise UserError(
-                f"methods.{self.name}.teacher = '{self.teacher}' gives probabilities, not logits: choose another "
-                f"methods.{self.name}.consensus than mean_logits, e.g. sharpened"
-            )
-        self.check_parts(client, self.name)
         if client.privacy.on:
             client.privacy.check_records(client.name, len(client.train))
             client.privacy.plan(client.rounds, client.multiplicity, client.clients)
@@ -84,7 +77,7 @@ class Exchange(Parts, Method[S, ConsensusState]):
             return None
         rule = self.rule(client.privacy)
         phi = output_of(own(), rule) if self.gamma < 1 else torch.zeros_like(phi_bar)  # not worth the time
-        return self.focused(target_of(phi_bar, phi, self.gamma, rule), client)
+        return target_of(phi_bar, phi, self.gamma, rule)
 
     def exchange_of(self, client: Client, message: Message) -> int:
         return mechanism_of(client.privacy).exchange_of(message, client.privacy)
@@ -101,7 +94,7 @@ class Exchange(Parts, Method[S, ConsensusState]):
         """The end of a turn: what leaves the client; `own` is its network's prediction on the alignment set."""
 
         def outputs() -> Tensor:
-            return self.spoken(state, lambda: output_of(own(), self.rule(client.privacy)))
+            return output_of(own(), self.rule(client.privacy))
 
         sent, memory = mechanism_of(client.privacy).reply(state.memory, client, message, round_number, outputs)
         return Update(replace(state, memory=memory), sent, info)

@@ -1,55 +1,104 @@
-"""FedBNN: federated Bayesian neural networks with priors in function space (Makhija, Ghosh, Ho 2023).
+"""FedBNN: one posterior a client, of any architecture, that answers two questions.
 
-One round of client i, with phi_bar the consensus on the alignment set (AD):
+Beyond the method as published (`fedbnn.methods.fedbnn_paper`):
 
-    target = gamma * phi_bar + (1 - gamma) * phi_i(AD)
-    psi*   = argmin_psi E_{w ~ p(.; psi)} CE(softmax(target), f(AD; w))           the prior, in function space
-    q*     = argmin_q   kl_weight * KL[q || p(.; psi*)] - E_q log p(records | w)   Bayes by Backprop
-    send     phi_i(AD) = mean over weight draws from q*
-
-What the paper leaves open is settled so: psi starts at the current posterior; in the KL no prior standard deviation
-is below `prior_sd_floor` (a prior as narrow as the posterior drowns the data); q starts at psi*'s means with the
-posterior's own standard deviations. What goes beyond the paper is off by default and lives in `fedbnn.methods.parts`;
-what protects phi_i on its way out, in `fedbnn.methods.mechanisms`.
+- A client learns the *general* conditional p(y | x), in which no class is special. Its own records come with their own
+  label prior s, so their likelihood is that of softmax(f(x) + log(classes s)): what a client never saw it does not
+  unlearn. A prediction is then asked with a label prior: `personal` with s, `general` with every class alike.
+- A Bayesian head on public features speaks for the client and predicts beside its network (`fedbnn.methods.head`).
+  Together the heads find, by outputs on the alignment set alone, what one head fitted to all records would say.
+- Local training rehearses the consensus: each minibatch of own records is joined by one of alignment points
+  (`fedbnn.methods.rehearsal`), a prior on outputs, where the Gaussian psi is one on weights only.
+- Inputs beyond the alignment set are met with doubt, whatever network and head say of them.
 """
 
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 from functools import partial
 
 import torch
 from pydantic import Field
 from torch import Tensor
 
+from fedbnn.base.errors import UserError
 from fedbnn.base.randomness import Stream
 from fedbnn.base.settings import settings
 from fedbnn.federation.message import Message
-from fedbnn.federation.method import Client, Update
+from fedbnn.federation.method import Client, Update, Variant
 from fedbnn.methods.bayesian import BayesianTraining, Posterior
+from fedbnn.methods.consensus import Rule, target_of
 from fedbnn.methods.exchange import Exchange, ExchangeState
-from fedbnn.models.bayes import Gaussian, Prediction, kl_divergence, tune_prior
+from fedbnn.methods.fedbnn_paper import FunctionSpacePrior
+from fedbnn.methods.head import IMAGE_SD, TABLE_SD, Head, own_offset
+from fedbnn.methods.mechanisms import mechanism_of
+from fedbnn.methods.rehearsal import Rehearsal
+from fedbnn.models.bayes import Gaussian, Prediction, entropy, kl_divergence
+from fedbnn.models.label_prior import uniform
+from fedbnn.models.training import Records
+from fedbnn.privacy import PrivacySettings
+
+HEAD_DRAWS = 20  # at least, as they cost little; draws of the network are repeated beside them
+_IMPOSSIBLE = 1e-6  # the least probability of a network whose logarithm is taken
 
 
 @dataclass(frozen=True)
 class FedBNNState(ExchangeState, Posterior):
-    """A client's posterior, and what the parts beyond the paper keep."""
+    """A client's posterior over its network's weights, and what it sent last.
+
+    The head follows from the newest consensus: it is worked out when questions are asked, and not kept.
+    """
+
+    sent: Tensor | None = None  # points x classes
+    head: Tensor | None = None  # (features + 1) x classes, in double precision
+    behind: Tensor | None = None  # how many records the consensus stood for that it has seen
 
 
 @settings
-class FedBNN(BayesianTraining, Exchange[FedBNNState]):
-    """Bayesian personal networks of any architecture, joined by a prior in function space."""
+class FedBNN(FunctionSpacePrior, BayesianTraining, Exchange[FedBNNState]):
+    """Bayesian networks and heads on public features, joined by a prior in function space."""
 
     name = "fedbnn"
-    summary = "Bayesian networks of any architecture, joined by a prior in function space"
+    summary = "Bayesian networks of any architecture and heads on public features, joined in function space"
     client_state = FedBNNState
 
-    prior_steps: int = Field(default=100, ge=0, description="Adam steps on the prior's parameters psi in each round")
-    prior_batch: int = Field(default=128, ge=1, description="alignment points in a minibatch of prior tuning")
-    prior_learning_rate: float = Field(
-        default=2e-3, gt=0, description="Adam's learning rate on psi; 1e-4 for schedules of a hundred rounds"
+    head: bool = Field(
+        default=True,
+        description="a Bayesian softmax head on public features speaks for the client and predicts beside its network; "
+        "without it networks speak by themselves, as `consensus` says",
     )
-    prior_sd_floor: float = Field(
-        default=0.1, gt=0, description="smallest standard deviation of the tuned prior in the KL"
+    head_sd: float = Field(
+        default=0.0,
+        ge=0,
+        description="standard deviation of the head's logits under its prior; 0: 3.5 for images, whose labels are "
+        "hardly ever wrong, and 0.3 for tables",
     )
+    trust: float = Field(
+        default=0.2, gt=0, description="precision that one record of the federation brings to what the head says"
+    )
+    network_weight: float = Field(
+        default=0.3,
+        ge=0,
+        lt=2,
+        description="w, where the logits of a prediction are 1 - w / 2 times the head's and w times the network's; "
+        "both know the same records, and together they know more than one, but not twice as much; tables want 1",
+    )
+    rehearsal: float = Field(
+        default=1.0,
+        ge=0,
+        description="weight of the consensus in local training itself, where each minibatch of own records is joined "
+        "by one of alignment points; 0 leaves all to what the consensus has taught before",
+    )
+
+    def check_client(self, client: Client) -> None:
+        super().check_client(client)
+        if self.head and client.privacy.features == "scattering" and client.alignment.dim() != 4:
+            raise UserError(
+                f"method '{self.name}' uses public features: privacy.features = 'scattering' needs images, the "
+                f"records are {tuple(client.alignment.shape[1:])}; set privacy.features to auto"
+            )
+
+    def rule(self, privacy: PrivacySettings) -> Rule:
+        return mechanism_of(privacy).rule or ("mean_logits" if self.head else self.consensus)
 
     def client_init(self, client: Client) -> FedBNNState:
         return FedBNNState(self.initial_posterior(client).theta)
@@ -58,38 +107,77 @@ class FedBNN(BayesianTraining, Exchange[FedBNNState]):
         self, state: FedBNNState, client: Client, message: Message, round_number: int, rng: Stream
     ) -> Update[FedBNNState]:
         if self.exchange_of(client, message) > 0:
-            return self.replied(state, client, message, round_number, partial(self.phi, state.q, client, rng), {})
+            return self.replied(state, client, message, round_number, partial(self.phi, state, client, rng), {})
         q, prior, info = state.q, self.alone_prior(client), {}
-        target = self.target(message, client, partial(self.phi, q, client, rng.child("own")))
+        target = self.target(message, client, partial(self.phi, state, client, rng.child("own")))
+        rehearsal = None
         if target is not None:
             psi, info["prior_loss"] = self.tune_prior(q, target, client, rng)
             prior, q = psi.with_sd_at_least(self.prior_sd_floor), Gaussian(torch.cat([psi.mean, q.rho]))
-        passes, rehearsal = client.training.passes(round_number), self.rehearsed(target, client)
-        q, info["loss"] = self.train(q, prior, client, passes, rng, rehearsal)
+            if self.rehearsal > 0:
+                rehearsal = Rehearsal(Records(client.alignment, target), self.rehearsal)
+        offset = own_offset(client).float().to(client.device)
+        passes = client.training.passes(round_number)
+        q, info["loss"] = self.train(q, prior, client, passes, rng, rehearsal, offset)
         info |= {"kl": float(kl_divergence(q, prior)), "mean_sd": float(q.sd.mean())}
-        new = FedBNNState(q.theta, **self.remembered(state, client, target))
-        phi = partial(self.phi, q, client, rng.child("upload"))
+        new = replace(state, theta=q.theta)
+        if self.head and not client.privacy.on:
+            sent = self.head_of(client).speak(message.get("phi_bar"), state.sent)
+            new = replace(new, sent=sent.to(client.device))
+        phi = partial(self.phi, new, client, rng.child("upload"))
         return self.replied(new, client, message, round_number, phi, info)
 
-    def phi(self, q: Gaussian, client: Client, rng: Stream) -> Prediction:
-        """phi_i(AD) under q."""
-        return self.outputs(q, client, client.alignment, rng)
+    def target(self, message: Message, client: Client, own: Callable[[], Prediction]) -> Tensor | None:
+        consensus = message.get("phi_bar")
+        if self.head and consensus is not None:  # the client's own opinion is in it already
+            return target_of(consensus, consensus, 1.0, self.rule(client.privacy))
+        return super().target(message, client, own)
 
-    def tune_prior(self, q: Gaussian, target: Tensor, client: Client, rng: Stream) -> tuple[Gaussian, float]:
-        """psi*, from the current posterior, and its last loss."""
-        return tune_prior(
-            client.network,
-            q,
-            client.alignment,
-            target,
-            count=self.prior_steps,
-            batch_size=self.prior_batch,
-            learning_rate=self.prior_learning_rate,
-            order=rng.child("prior order").torch(),
-            noise=rng.child("prior weights").torch(),
-            augment=client.training.augment,
-            average_from=self.average_from(self.prior_steps),
-        )
+    def phi(self, state: FedBNNState, client: Client, rng: Stream) -> Prediction:
+        """What speaks for the client on the alignment set: its head, or else its network."""
+        if state.sent is not None:
+            probs = state.sent.softmax(1)
+            return replace(Prediction.of(probs, entropy(probs)), logits=state.sent)
+        return self.outputs(state.q, client, client.alignment, rng)
+
+    def head_of(self, client: Client) -> Head:
+        by_kind = IMAGE_SD if client.alignment.dim() == 4 else TABLE_SD
+        return Head.of(client, self.head_sd or by_kind, self.trust)
+
+    def with_head(self, state: FedBNNState, client: Client, message: Message) -> FedBNNState:
+        """The state with the head that follows from this message."""
+        if not self.head:
+            return state
+        head, consensus = self.head_of(client), message.get("phi_bar")
+        if consensus is None:
+            records, weights = 0.0, head.fit(None)
+        elif self.rule(client.privacy) == "mean_logits":
+            records, weights = head.records, head.fit(consensus)
+        else:
+            records, weights = head.noisy_records, head.fit_to(consensus.clamp_min(0))
+        return replace(state, head=weights, behind=torch.tensor([records], dtype=torch.float64))
+
+    def scored(
+        self, state: FedBNNState, client: Client, message: Message, rng: Stream
+    ) -> Mapping[Variant, FedBNNState]:
+        """Both questions, to the network as it is and the head as the newest consensus makes it."""
+        newest = self.with_head(state, client, message)
+        return {"personal": newest, "general": newest}
+
+    def trained_prior(self, variant: Variant, client: Client) -> Tensor:
+        return uniform(client.classes)
+
+    def asked_prior(self, variant: Variant, client: Client) -> Tensor | None:
+        return client.own_shares if variant == "personal" else uniform(client.classes)
 
     def predict(self, state: FedBNNState, client: Client, x: Tensor, rng: Stream) -> Prediction:
-        return self.accompanied(self.outputs(state.q, client, x, rng), state, client, x)
+        if state.head is None or state.behind is None:
+            return self.outputs(state.q, client, x, rng)
+        head, repeated = self.head_of(client), -(-HEAD_DRAWS // self.mc_samples)
+        count = repeated * self.mc_samples
+        said = head.draws(state.head, float(state.behind), x, count, rng) + head.beyond(x, count, rng)
+        if (weight := self.network_weight) > 0:
+            network = self.outputs(state.q, client, x, rng).draws.cpu().double()
+            logs = network.clamp_min(_IMPOSSIBLE).log().repeat(repeated, 1, 1)
+            said = (1 - weight / 2) * said + weight * logs
+        return Prediction.from_draws(said.softmax(2).float().to(x.device))

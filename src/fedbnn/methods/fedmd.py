@@ -23,7 +23,7 @@ from fedbnn.models.training import Records, fit_point, steps
 
 @dataclass(frozen=True)
 class FedMDState(ExchangeState, Point):
-    """A client's weights, and what the parts that it is composed with keep."""
+    """A client's weights, and what its mechanism keeps."""
 
 
 @settings
@@ -56,9 +56,8 @@ class FedMD(PointTraining, Exchange[FedMDState]):
         target = self.target(message, client, partial(point_outputs, weights, client, client.alignment))
         if target is not None:
             weights, info["digest_loss"] = self.digest(weights, target, client, rng)
-        passes, rehearsal = client.training.passes(round_number), self.rehearsed(target, client)
-        weights, info["loss"] = self.train(weights, client, passes, rng, rehearsal=rehearsal)
-        new = FedMDState(weights, **self.remembered(state, client, target))
+        weights, info["loss"] = self.train(weights, client, client.training.passes(round_number), rng)
+        new = FedMDState(weights)
         phi = partial(point_outputs, weights, client, client.alignment)
         return self.replied(new, client, message, round_number, phi, info)
 
@@ -79,4 +78,4 @@ class FedMD(PointTraining, Exchange[FedMDState]):
         )
 
     def predict(self, state: FedMDState, client: Client, x: Tensor, rng: Stream) -> Prediction:
-        return self.accompanied(point_outputs(state.weights, client, x), state, client, x)
+        return point_outputs(state.weights, client, x)

@@ -75,7 +75,7 @@ def two_level(
     for batch in batches:
         step.hold(Anchor(follow.w, zeta / records))
         for _ in range(inner_steps):
-            loss = step(batch.x, batch.y)
+            loss = step(batch)
         follow(Gaussian(step.theta.data))
     return Gaussian(step.theta.data), follow.w, float(loss)
 

@@ -8,7 +8,7 @@ from torch import Tensor
 from fedbnn.base.randomness import Stream
 from fedbnn.base.settings import settings
 from fedbnn.federation.method import Client, State
-from fedbnn.methods.parts.rehearsal import Rehearsal, local_batches
+from fedbnn.methods.rehearsal import local_batches
 from fedbnn.models.bayes import Prediction, average
 from fedbnn.models.training import Pull, fit_point
 
@@ -51,13 +51,12 @@ class PointTraining:
         passes: int,
         rng: Stream,
         pull: Pull | None = None,
-        rehearsal: Rehearsal | None = None,
     ) -> tuple[Tensor, float]:
         """`passes` epochs of cross-entropy, plus the pull, on the client's own records."""
         return fit_point(
             client.network,
             weights,
-            local_batches(client, passes, rng, rehearsal),
+            local_batches(client, passes, rng),
             learning_rate=self.learning_rate,
             weight_decay=self.weight_decay,
             pull=pull,

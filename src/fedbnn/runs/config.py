@@ -118,7 +118,8 @@ class Config:
     evaluation: EvaluationSettings = Field(default_factory=EvaluationSettings, description="how models are scored")
     engine: EngineSettings = Field(default_factory=EngineSettings, description="where clients run")
     privacy: PrivacySettings = Field(
-        default_factory=PrivacySettings, description="what clients let out of fedbnn and fedmd, and at which price"
+        default_factory=PrivacySettings,
+        description="what clients let out of fedbnn, fedbnn_paper and fedmd, and at which price",
     )
     methods: Methods = Field(default_factory=Methods, description="each method's own settings")
 

@@ -88,7 +88,8 @@ class Trials:
     def _judged(self, row: str, settings: Settings, results: Sequence[Mapping[str, Any]]) -> Trial:
         aim = self.tuning.tried(row).aim
         costs = [cost(result["variants"], aim) for result in results] or [[math.inf] * len(aim)]
-        names = results[0]["variants"] if results else []
+        first = results[0]["variants"] if results else {}
+        names = [name for name in first if all(name in result["variants"] for result in results)]
         variants = {
             name: {score: mean([result["variants"][name][score] for result in results]) for score in SCORES}
             for name in names

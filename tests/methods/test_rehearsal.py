@@ -12,10 +12,10 @@ from fedbnn.base.randomness import Stream
 from fedbnn.federation.loop import Federation
 from fedbnn.federation.message import Message
 from fedbnn.federation.method import Client
-from fedbnn.methods import FedBNN
+from fedbnn.methods import FedBNN, FedBNNPaper
 from fedbnn.methods.bayesian import Posterior
 from fedbnn.methods.consensus import target_of
-from fedbnn.methods.parts.rehearsal import Rehearsal, mixed
+from fedbnn.methods.rehearsal import Rehearsal, mixed
 from fedbnn.models.bayes import Anchor, Gaussian, fit, tune_prior
 from fedbnn.models.training import Records, channels_last, epochs
 from tests.federation_sample import small_sites
@@ -24,30 +24,34 @@ RNG = Stream((0, "test"))
 CLASSES = 4
 
 
-@given(st.integers(1, 9), st.integers(1, 9), st.floats(0, 5), st.booleans(), st.integers(0, 1000))
-def test_the_loss_of_a_mixed_minibatch_is_the_weighted_sum(own_size, other_size, weight, normalised, seed):
+@given(st.integers(1, 9), st.integers(1, 9), st.floats(0, 5), st.booleans(), st.booleans(), st.integers(0, 1000))
+def test_the_loss_of_a_mixed_minibatch_is_the_weighted_sum(own_size, other_size, weight, normalised, offset, seed):
     rng = torch.Generator().manual_seed(seed)
     network = torch.nn.Linear(12, CLASSES)
 
     def images(count: int) -> torch.Tensor:
         return channels_last(torch.randn(count, 3, 2, 2, generator=rng))
 
-    own = Records(images(own_size), torch.randint(0, CLASSES, (own_size,), generator=rng))
+    labels = torch.randint(0, CLASSES, (own_size,), generator=rng)
+    own = Records(images(own_size), labels, torch.randn(CLASSES, generator=rng) if offset else None)
     rows = torch.rand(other_size, CLASSES, generator=rng)
     other = Records(images(other_size), rows / rows.sum(1, keepdim=True) if normalised else 3 * rows)
     found = mixed(own, other, weight, CLASSES)
 
-    def loss(records: Records) -> torch.Tensor:
-        return functional.cross_entropy(network(records.x.flatten(1)), records.y)
+    def logits(records: Records) -> torch.Tensor:
+        return network(records.x.flatten(1))
 
-    torch.testing.assert_close(loss(found), loss(own) + weight * loss(other))
+    # The offset is that of own records alone: the consensus is not of the client's label prior.
+    of_own = functional.cross_entropy(logits(own) + (own.offset if offset else 0), labels)
+    of_other = functional.cross_entropy(logits(other), other.y)
+    torch.testing.assert_close(found.loss(logits(found)), of_own + weight * of_other)
     assert len(found) == own_size + other_size
     assert torch.equal(found.x, torch.cat([own.x, other.x]))
     assert found.x.is_contiguous(memory_format=torch.channels_last)
 
 
-def as_before(method: FedBNN, state: Posterior, client: Client, phi_bar: torch.Tensor) -> torch.Tensor:
-    """The round as it was without rehearsal, put together from its parts."""
+def from_its_parts(method: FedBNNPaper, state: Posterior, client: Client, phi_bar: torch.Tensor) -> torch.Tensor:
+    """The round without rehearsal, put together from its parts."""
     own = method.predict(state, client, client.alignment, RNG.child("own")).logits
     psi, _ = tune_prior(
         client.network,
@@ -71,19 +75,28 @@ def as_before(method: FedBNN, state: Posterior, client: Client, phi_bar: torch.T
     return q.theta
 
 
+SETTINGS = {"prior_steps": 3, "mc_samples": 2}
+
+
 @pytest.mark.parametrize("batch_size", [5, 16])  # the last minibatch of 12 records is shorter, or the only one
-def test_without_rehearsal_training_is_as_it_was_bit_for_bit(batch_size):
+def test_the_papers_method_is_its_two_steps_bit_for_bit(batch_size):
     client = small_sites(1, models=("cnn2",), batch_size=batch_size)[0].client
-    method, phi_bar = FedBNN(prior_steps=3, mc_samples=2), torch.eye(10)[torch.arange(30) % 10] * 5
-    state = method.client_init(client)
-    expected = as_before(method, state, client, phi_bar)
+    method, phi_bar = FedBNNPaper(**SETTINGS), torch.eye(10)[torch.arange(30) % 10] * 5
+    state, message = method.client_init(client), Message({"phi_bar": phi_bar})
+    expected = from_its_parts(method, state, client, phi_bar)
+    assert torch.equal(method.client_update(state, client, message, 1, RNG).state.theta, expected)
+
+
+def test_rehearsal_changes_what_is_learned_and_more_of_it_more():
+    client = small_sites(1, models=("mlp",))[0].client
+    message = Message({"phi_bar": torch.eye(10)[torch.arange(30) % 10] * 5})
 
     def after(weight: float) -> torch.Tensor:
-        told = dataclasses.replace(method, rehearsal=weight)
-        return told.client_update(state, client, Message({"phi_bar": phi_bar}), 1, RNG).state.theta
+        method = FedBNN(**SETTINGS, rehearsal=weight)
+        return method.client_update(method.client_init(client), client, message, 1, RNG).state.theta
 
-    assert torch.equal(after(0.0), expected)
-    assert not torch.equal(after(0.1), expected)
+    none, some, much = after(0.0), after(0.1), after(10.0)
+    assert 0 < (some - none).norm() < (much - none).norm()
 
 
 def test_without_a_consensus_there_is_nothing_to_rehearse():
@@ -118,7 +131,7 @@ def test_one_step_of_rehearsal_is_a_step_on_the_stated_loss():
 
 def test_with_rehearsal_clients_stay_nearer_to_the_consensus():
     sites = small_sites(3)
-    method = FedBNN(prior_steps=20, mc_samples=2, consensus="sharpened", gamma=1.0)
+    method = FedBNN(prior_steps=20, mc_samples=2, consensus="sharpened", gamma=1.0, head=False)
     federation = Federation(method, sites)
     federation.run(1)
     for site in sites:

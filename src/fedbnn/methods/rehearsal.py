@@ -10,10 +10,11 @@ prior on outputs, not only on weights.
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 import torch
+from torch import Tensor
 from torch.nn.functional import one_hot
 
 from fedbnn.base.randomness import Stream
@@ -29,10 +30,17 @@ class Rehearsal:
     weight: float
 
 
-def local_batches(client: Client, passes: int, rng: Stream, rehearsal: Rehearsal | None = None) -> Iterator[Records]:
-    """Minibatches of `passes` epochs over the client's records, each joined by one of the consensus to rehearse."""
+def local_batches(
+    client: Client, passes: int, rng: Stream, rehearsal: Rehearsal | None = None, offset: Tensor | None = None
+) -> Iterator[Records]:
+    """Minibatches of `passes` epochs over the client's records, each joined by one of the consensus to rehearse.
+
+    `offset` is that of own records' logits.
+    """
     size, augment = client.training.batch_size, client.training.augment
     own = epochs(client.train, passes, size, rng.child("order").torch(), augment)
+    if offset is not None:
+        own = (replace(batch, offset=offset) for batch in own)
     if rehearsal is None:
         return own
     count = passes * -(-len(client.train) // size)
@@ -47,4 +55,8 @@ def mixed(own: Records, other: Records, weight: float, classes: int) -> Records:
     """
     rows = len(own) + len(other)
     labels = one_hot(own.y, classes) * (rows / len(own))
-    return Records(torch.cat([own.x, other.x]), torch.cat([labels, other.y * (weight * rows / len(other))]))
+    targets = torch.cat([labels, other.y * (weight * rows / len(other))])
+    offset = None
+    if own.offset is not None:
+        offset = torch.cat([own.offset.expand(len(own), -1), own.offset.new_zeros(len(other), classes)])
+    return Records(torch.cat([own.x, other.x]), targets, offset)

@@ -1,0 +1,148 @@
+"""A Bayesian softmax head on public features: what speaks for a client of FedBNN, and predicts beside its network.
+
+Features z are fitted on the alignment set (AD) alone, so all clients have the same (`fedbnn.features.standard`). With
+few records a linear model on good fixed features knows more than a network trained from nothing.
+
+*Speaking.* Clients find together, by their outputs on AD alone, the head of all their records: partitioned inference
+(Bui et al. 2018) with Gaussian factors on outputs, whose means are found by alternating directions (Boyd et al. 2011).
+With phi_bar the mean of what all N clients sent, and sent_i what client i sent last,
+
+    site_i = sent_i - phi_bar                                           what i holds that the others do not
+    f_i    = argmin_f  sum over own records of CE(y, f) + penalty |f|^2 / 2 N
+                       + grip / 2 mean over AD |f - phi_bar + site_i|^2
+    send     sent_i = f_i + site_i
+
+Where all f_i agree the sites add up to zero, so do the gradients, and phi_bar is what one head fitted to all records
+would say. Nothing but outputs on AD is sent, as in the paper, whose target gamma phi_bar + (1 - gamma) phi_i this is
+for gamma = 2.
+
+*Predicting.* The consensus is the prior of the client's own head, a Gaussian on what it says on AD, and own records
+with their own label prior s make it the posterior,
+
+    W = argmin_W  sum over own records of CE(y, z W + log(classes s)) + trust N n / 2 mean over AD |z W - phi_bar|^2
+    W | records ~ N(W, H^-1),      H = penalty + trust (N n mean over AD z z^T + sum over own records z z^T)
+
+(Laplace's approximation, with `trust` for the curvature p (1 - p) of the cross-entropy.) Fewer records or an input far
+from all that was seen widen what it says. An input beyond AD, of novelty v > 1 (`StandardFeatures.novelty`), is outside
+what any of this is about: there 1 - 1 / v of the variance of logits about which nothing is known is added.
+
+Under privacy what comes back are class probabilities that noise has been on. They are no Gaussian's mean: each point of
+AD is then a record with an unsure label, all of them as much as NOISY_WEIGHT times the client's own records.
+"""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+from torch.nn.functional import one_hot
+
+from fedbnn.base.randomness import Stream
+from fedbnn.features.standard import StandardFeatures, standard_features
+from fedbnn.federation.method import Client
+from fedbnn.models.label_prior import ratio, uniform
+from fedbnn.models.softmax import Rows, Sayings, curvature, draw_weights, fit_head, logits, with_one
+
+IMAGE_SD, TABLE_SD = 3.5, 0.3  # of logits under the prior, found on validation records of CIFAR-10 and of `heart`
+DOUBT = 3.5  # standard deviation of logits about which nothing is known
+NOISY_WEIGHT = 10.0  # of a consensus that noise has been on, against own records
+GRIP = 2.5  # how firmly a speaking head is held to the consensus, in records
+
+
+@dataclass(frozen=True)
+class Head:
+    """The head of a client.
+
+    Attributes:
+        sd: of a logit under the prior, before anything was learned.
+        trust: precision that a record brings to what a head says where it lies.
+    """
+
+    client: Client
+    features: StandardFeatures
+    sd: float
+    trust: float
+
+    @classmethod
+    def of(cls, client: Client, sd: float, trust: float) -> "Head":
+        mirrored = "flip" in client.training.augment
+        features = standard_features(client.alignment.cpu(), client.privacy.features, mirrored)
+        return cls(client, features, sd, trust)
+
+    @property
+    def penalty(self) -> float:
+        """Of |W|^2 / 2: the features' variances add up to their number, so a logit's standard deviation is sd."""
+        return self.features.dimensions / self.sd**2
+
+    def speak(self, consensus: Tensor | None, sent: Tensor | None) -> Tensor:
+        """What the client sends next: f_i + site_i on the alignment set, in single precision."""
+        points = self.features.alignment
+        nothing = torch.zeros(len(points), self.client.classes, dtype=torch.float64)
+        mean = nothing if consensus is None else centred(consensus.cpu().double())
+        site = nothing if sent is None or consensus is None else centred(sent.cpu().double()) - mean
+        rows = Rows(*self._own, offset=nothing[0])
+        weights = fit_head(rows, self.penalty / self.client.clients, Sayings(points, mean - site, GRIP))
+        return centred(logits(weights, points) + site).float()
+
+    @property
+    def records(self) -> float:
+        """How many records a consensus of logits stands for: those of all clients, if each has as many as this one."""
+        return float(self.client.clients * len(self.client.train))
+
+    @property
+    def noisy_records(self) -> float:
+        """How many a consensus stands for that noise has been on."""
+        return NOISY_WEIGHT * len(self.client.train)
+
+    def fit(self, consensus: Tensor | None) -> Tensor:
+        """W of the predicting head, from own records and a consensus of logits, if there is one yet."""
+        rows = Rows(*self._own, offset=own_offset(self.client))
+        if consensus is None:
+            return fit_head(rows, self.penalty)
+        said = Sayings(self.features.alignment, centred(consensus.cpu().double()), self.trust * self.records)
+        return fit_head(rows, 1e-3 * self.penalty, said)
+
+    def fit_to(self, probabilities: Tensor) -> Tensor:
+        """The same from a consensus of class probabilities, each point a record with an unsure label."""
+        points, (own, labels), offset = self.features.alignment, self._own, own_offset(self.client)
+        labels = torch.cat([labels, probabilities.cpu().double() * (self.noisy_records / len(points))])
+        offset = torch.cat([offset.expand(len(own), -1), offset.new_zeros(len(points), len(offset))])
+        return fit_head(Rows(torch.cat([own, points]), labels, offset), self.penalty)
+
+    def draws(self, weights: Tensor, records: float, x: Tensor, count: int, rng: Stream) -> Tensor:
+        """Logits for `count` draws of W [count, n, classes], whose consensus stands for so many records."""
+        z = self.features(x.cpu())
+        points, (own, _) = self.features.alignment, self._own
+        precision = curvature(own, self.trust) + curvature(points, self.trust * records / len(points))
+        precision.diagonal().add_(self.penalty)
+        drawn = draw_weights(weights.cpu(), precision, count, rng.on_cpu().child("head").torch())
+        return torch.einsum("nk,dkc->dnc", with_one(z), drawn)
+
+    def beyond(self, x: Tensor, count: int, rng: Stream) -> Tensor:
+        """What is added to logits where inputs are beyond the alignment set [count, n, classes].
+
+        Each draw is a random linear function of the direction of z, so that it is one function for all inputs.
+        """
+        z = self.features(x.cpu())
+        excess = (1 - 1 / self.features.novelty(z).clamp_min(1.0)).sqrt() * DOUBT
+        generator = rng.on_cpu().child("beyond").torch()
+        normal = torch.randn(count, z.shape[1], self.client.classes, generator=generator, dtype=torch.float64)
+        direction = z / torch.linalg.vector_norm(z, dim=1, keepdim=True).clamp_min(1e-12)
+        return torch.einsum("nk,dkc->dnc", direction * excess.unsqueeze(1), normal)
+
+    @property
+    def _own(self) -> tuple[Tensor, Tensor]:
+        """Features and one-hot labels of the client's records; one without finite numbers says nothing."""
+        train = self.client.train
+        z, labels = self.features(train.x.cpu()), one_hot(train.y.cpu(), self.client.classes).double()
+        known = z.isfinite().all(1)
+        return z[known], labels[known]
+
+
+def own_offset(client: Client) -> Tensor:
+    """log(classes s): a client's own label prior against one in which no class is special, as logits."""
+    return ratio(client.own_shares, uniform(client.classes)).log()
+
+
+def centred(outputs: Tensor) -> Tensor:
+    """Logits with a mean of zero over the classes: what is added to all of them alike says nothing."""
+    return outputs - outputs.mean(-1, keepdim=True)
