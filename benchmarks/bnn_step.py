@@ -26,6 +26,7 @@ from torch.nn import functional
 from fedbnn.models.architectures import ModelSettings, build
 from fedbnn.models.bayes import Anchor, Gaussian, VariationalStep, predict
 from fedbnn.models.network import FlatNetwork
+from fedbnn.models.training import Records
 
 SETTINGS = {"cnn3": (1, 28, 28), "vgg9": (3, 32, 32)}
 BATCH, CLASSES, DRAWS = 128, 10, 10
@@ -67,7 +68,7 @@ def measure(model: str, shape: tuple[int, ...], repetitions: int) -> dict[str, f
     step = VariationalStep(ours, posterior, anchor, 1e-3, generator)
     plain = relu_before_pooling(make())
     steps = {
-        "ours": lambda: step(x_last, y),
+        "ours": lambda: step(Records(x_last, y)),
         "floor": deterministic_step(make().to(memory_format=torch.channels_last), x_last, y, fused=True),
         "plain": deterministic_step(plain, x, y, fused=False),
         **installed(relu_before_pooling(make()), x, y),

@@ -35,17 +35,17 @@ def main() -> None:
     dealt = fedbnn.federate(data, fedbnn.DataSettings(alignment=150), partition, seed=0)
     models = [fedbnn.ModelSettings("mlp"), fedbnn.ModelSettings(f"{__name__}:narrow", options={"width": 12})]
     sites = fedbnn.make_sites(dealt, models, fedbnn.TrainingSettings(warmup_epochs=20, local_epochs=10))
-    method = fedbnn.FedBNN(gamma=0.9, prior_steps=200, initial_rho=-2.5, kl_weight=1.0, prior_sd=1.0, mc_samples=20)
+    method = fedbnn.FedBNN(initial_rho=-2.5, kl_weight=1.0, prior_sd=1.0, mc_samples=20)
     federation = fedbnn.Federation(method, sites)
 
     for done in federation.run(rounds=4):
-        scores = [variants["personal"].scores["all_class_accuracy"] for variants in done.scores.values()]
+        scores = [variants["general"].scores["all_class_accuracy"] for variants in done.scores.values()]
         print(f"round {done.number}: all-class accuracy {np.mean(scores):.3f}")
 
     print("client 0 holds", " and ".join(CLASSES[label] for label in dealt.own_classes(0)))
     usual, strange = dealt.evaluation("test")[0], 4 * np.ones((1, 20), dtype=np.float32)
     for name, x in (("usual curves", usual), ("a strange one", strange)):
-        prediction = federation.predict(client=0, x=torch.from_numpy(x))
+        prediction = federation.predict(client=0, x=torch.from_numpy(x), variant="general")
         noise, lack = prediction.aleatoric.mean(), prediction.epistemic.mean()
         print(f"{name}: uncertainty from noise {noise:.3f}, from lack of knowledge {lack:.3f}")
     federation.close()

@@ -4,7 +4,7 @@
 
 A client of the demonstration (digits, 5 classes, the package's defaults, network mlp) is trained on a random half of 80
 candidate records, 16 of which bear a wrong label, again and again. It sends, at 40 alignment points and at 400:
-    off             FedBNN's outputs after the warm-up, and after one exchange with nine other clients
+    off             outputs of FedBNN as published after the warm-up, and after one exchange with nine other clients
     dp_teacher      the same with privacy: outputs of the small model, at epsilon 8, 3 and 1
     dp_moments      noisy sums over its records
     fedavg          FedAvg's weights, for comparison: the other thing that clients send
@@ -90,7 +90,7 @@ class World:
             f"data.alignment={setting.points}",
             f"partition.clients={CLIENTS}",
             f"partition.records_per_class={PER_CLASS}",
-            f"method={'fedavg' if setting.sent == 'fedavg' else 'fedbnn'}",
+            f"method={'fedavg' if setting.sent == 'fedavg' else 'fedbnn_paper'}",
             *(['models=[{name="mlp"}]'] if setting.sent == "fedavg" else []),
         ]
         config = load_config(None, changes)
