@@ -2,10 +2,24 @@
 
 import pytest
 from hypothesis import settings
+from hypothesis.internal.conjecture import providers
+
+import fedbnn  # noqa: F401, its constants are among those that examples are drawn from
 
 # The same examples every time, and no opinion on how long one takes: time is measured in benchmarks/.
 settings.register_profile("fedbnn", derandomize=True, deadline=None, max_examples=60)
 settings.load_profile("fedbnn")
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_sessionstart():
+    """Fix the constants of the project's modules that Hypothesis tries: those of what `import fedbnn` loads.
+
+    They would be those of all modules loaded so far, which depends on what a worker ran before.
+    """
+    constants = providers._get_local_constants()
+    providers._get_local_constants = lambda: constants
+
 
 TINY = (
     "rounds=2",
