@@ -193,3 +193,29 @@ def test_a_natural_client_is_judged_by_its_own_group(folder):
 def test_a_class_that_never_had_test_records_is_no_fault_of_the_cut(folder):
     np.savez(folder / "mnist.npz", x_train=X, y_train=Y, x_test=TEST_X[TEST_Y > 0], y_test=TEST_Y[TEST_Y > 0])
     assert len(dealt(test_records=1000).evaluation("test")[1]) == (TEST_Y > 0).sum()
+
+
+# --- classes that nobody has seen
+
+
+def test_of_unseen_classes_nobody_holds_a_record_and_all_of_their_test_inputs_are_foreign(folder):
+    fed = dealt(unseen_classes=3, alignment=5, validation=1)
+    assert fed.dataset.classes == 7
+    assert fed.dataset.class_names == tuple(str(digit) for digit in range(7))
+    images = np.stack([image for image, label in zip(X, Y, strict=True) if label < 7])
+    seen = np.concatenate([fed.dataset.x_train, fed.dataset.x_test])
+    known = np.concatenate([images, TEST_X[TEST_Y < 7]])
+    assert rows_in(seen[:, 0], known) == list(range(len(known)))
+    foreign = foreign_inputs("unseen", DataSettings(source="mnist", unseen_classes=3), (1, 28, 28))
+    assert rows_in(foreign[:, 0], TEST_X) == np.flatnonzero(TEST_Y >= 7).tolist()
+
+
+def test_without_any_all_is_as_before(folder):
+    assert dealt(unseen_classes=0).manifest() == dealt().manifest()
+
+
+def test_unseen_classes_are_refused_where_there_are_none_or_too_many(folder):
+    with pytest.raises(UserError, match=r"evaluation\.foreign = \"unseen\" needs data\.unseen_classes"):
+        foreign_inputs("unseen", DataSettings(source="mnist"), (1, 28, 28))
+    with pytest.raises(UserError, match=r"data\.unseen_classes = 9, but data set 'mnist' has 10 classes"):
+        dealt(unseen_classes=9)

@@ -11,11 +11,12 @@ from fedbnn.base.wording import did_you_mean
 from fedbnn.data.dataset import Floats, check_finite
 from fedbnn.data.known import KNOWN
 from fedbnn.data.npz_source import NpzFile
-from fedbnn.data.sources import DataSettings, obtain
+from fedbnn.data.sources import DataSettings, obtain, unseen_inputs
 from fedbnn.data.stored import Array, Half, Stored, inputs_of
 
 NAMED = ("digits", *KNOWN)
 FOREIGN = 1000
+UNSEEN = "unseen"
 
 
 def alignment_inputs(settings: DataSettings, shape: tuple[int, ...], seed: int) -> Floats:
@@ -32,7 +33,12 @@ def alignment_inputs(settings: DataSettings, shape: tuple[int, ...], seed: int) 
 
 
 def foreign_inputs(source: str, settings: DataSettings, shape: tuple[int, ...]) -> Floats:
-    """The first 1000 test inputs of `evaluation.foreign` (or as many as `data.test_records`), as they are loaded."""
+    """The first 1000 test inputs of `evaluation.foreign` (or as many as `data.test_records`), as they are loaded.
+
+    "unseen" stands for those of the classes that nobody has seen.
+    """
+    if source == UNSEEN:
+        return unseen_inputs(settings)
     origin, x = _inputs("evaluation.foreign", source, settings, ("test",))
     return _checked("evaluation.foreign", source, origin, x[: settings.test_records or FOREIGN], shape)
 

@@ -9,7 +9,7 @@ from fedbnn.base.errors import UserError
 from fedbnn.base.settings import settings
 from fedbnn.base.wording import did_you_mean, listing
 from fedbnn.data.csv_source import load_csv
-from fedbnn.data.dataset import Dataset
+from fedbnn.data.dataset import Dataset, Floats
 from fedbnn.data.digits_source import Digits
 from fedbnn.data.download import DownloadFailed, download
 from fedbnn.data.known import KNOWN, find, what_to_put_where
@@ -49,6 +49,12 @@ class DataSettings:
         ge=0,
         description="Score only the first so many test records, to save time; 0 scores all.",
     )
+    unseen_classes: int = Field(
+        default=0,
+        ge=0,
+        description='The last so many classes, of which nobody sees a record; evaluation.foreign = "unseen" asks about '
+        "theirs.",
+    )
     alignment: int = Field(
         default=400,
         ge=0,
@@ -75,6 +81,19 @@ class DataSettings:
 
 def load_dataset(settings: DataSettings) -> Dataset:
     """Read the data set that the settings name. The split into train and test never depends on a seed."""
+    dataset = _load(settings)
+    return _without_last(dataset, settings.unseen_classes) if settings.unseen_classes else dataset
+
+
+def unseen_inputs(settings: DataSettings) -> Floats:
+    """Test inputs of the last `data.unseen_classes` classes, as loaded."""
+    if settings.unseen_classes == 0:
+        raise UserError('evaluation.foreign = "unseen" needs data.unseen_classes of 1 or more')
+    dataset = _load(settings)
+    return dataset.x_test[dataset.y_test >= dataset.classes - settings.unseen_classes]
+
+
+def _load(settings: DataSettings) -> Dataset:
     tests = settings.test_records
     match settings.source:
         case "npz":
@@ -126,6 +145,26 @@ def _path(settings: DataSettings) -> str:
     if not settings.path:
         raise UserError(f"data.path is empty; source {settings.source!r} needs a file")
     return settings.path
+
+
+def _without_last(data: Dataset, unseen: int) -> Dataset:
+    known = data.classes - unseen
+    if known < 2:
+        raise UserError(
+            f"data.unseen_classes = {unseen}, but data set {data.name!r} has {data.classes} classes; at least 2 must "
+            "be left: lower it"
+        )
+    train, test = data.y_train < known, data.y_test < known
+    return dataclasses.replace(
+        data,
+        x_train=data.x_train[train],
+        y_train=data.y_train[train],
+        x_test=data.x_test[test],
+        y_test=data.y_test[test],
+        class_names=data.class_names[:known],
+        group_train=None if data.group_train is None else data.group_train[train],
+        group_test=None if data.group_test is None else data.group_test[test],
+    )
 
 
 def _first(data: Dataset, tests: int) -> Dataset:

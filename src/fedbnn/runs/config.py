@@ -38,7 +38,7 @@ class EvaluationSettings:
     foreign: str = Field(
         default="",
         description="after the last round, also ask every model about inputs of another data set (a name or an .npz "
-        "file): does its uncertainty tell them from the client's own classes?",
+        "file), or of data.unseen_classes (unseen): does its uncertainty tell them from the client's own classes?",
     )
 
 
