@@ -71,8 +71,8 @@ def test_they_are_those_of_fedbnns_heads(inputs, augment):
     raw = Prepared.of(load_config(None, changes), ["local"]).sites[0].client
     seen = Prepared.of(load_config(None, [*FEATURES, LINEAR, f"data.inputs={inputs}"]), ["local"]).sites[0].client
     head = Head.of(raw, 1.0, 1.0)
-    assert torch.equal(seen.alignment, head.features.alignment.float())
-    assert torch.equal(seen.train.x, head.features(raw.train.x).float())
+    assert torch.equal(seen.alignment, head.standard.alignment.float())
+    assert torch.equal(seen.train.x, head.standard(raw.train.x).float())
 
 
 def test_mirrored_features_do_not_tell_an_image_from_its_mirror_image(digits):

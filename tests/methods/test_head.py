@@ -15,6 +15,7 @@ from torch.nn.functional import one_hot
 
 from fedbnn.base.randomness import Stream
 from fedbnn.data import DataSettings, PartitionSettings, federate, load_dataset
+from fedbnn.features.kernel import KernelFeatures
 from fedbnn.federation.method import Client
 from fedbnn.federation.sites import make_sites
 from fedbnn.methods.head import Head, centred
@@ -74,7 +75,7 @@ def of_all_records(clients: Sequence[Client]) -> Tensor:
 def test_the_mean_becomes_what_one_head_of_all_records_says(records: Any) -> None:
     clients = clients_of(records)
     expected = of_all_records(clients)
-    apart = [float((rounds_of(clients, rounds)[0] - expected).norm() / expected.norm()) for rounds in (1, 10, 60)]
+    apart = [float((rounds_of(clients, rounds)[0] - expected).norm() / expected.norm()) for rounds in (1, 10, 150)]
     assert apart[0] > 0.2
     assert apart[1] < 0.4 * apart[0]
     assert apart[2] < 0.01
@@ -206,18 +207,21 @@ def predicted(head: Head, x: Tensor, count: int = 200) -> Prediction:
     return Prediction.from_draws(said.softmax(2))
 
 
-def test_where_an_input_is_usual_nothing_is_added_and_far_away_the_priors_variance() -> None:
+def test_what_is_added_grows_with_what_is_open_and_with_novelty() -> None:
+    """At points of the alignment set nothing, but for those few that are far from all others."""
     client = clients_of([(range(10), 60)], alignment=400)[0]
-    sd = 3.5  # that of logits about which nothing is known
-    head = Head.of(client, sd, TRUST)
-    novelty = head.features.novelty(head.features.alignment)
+    head = Head.of(client, 3.5, TRUST)
+    assert isinstance(head.features, KernelFeatures)
+    novelty = head.standard.novelty(head.standard.alignment)
     added = head.beyond(client.alignment, 2000, RNG)
-    assert added[:, novelty <= 1].eq(0).all()
+    assert float(added[:, novelty <= 1].abs().max()) < 1e-5
     strange = 30 * torch.randn(4, 1, 8, 8, generator=torch.Generator().manual_seed(0))
-    v = head.features.novelty(head.features(strange))
-    assert (v > 1).all()
-    found = head.beyond(strange, 2000, RNG).var(0)
-    torch.testing.assert_close(found, (sd**2 * (1 - 1 / v)).unsqueeze(1).expand(-1, 10), rtol=0.2, atol=0)
+    for x in (strange, client.train.x[:20]):
+        v, left = head.standard.novelty(head.standard(x)).clamp_min(1), head.features.open(x)
+        expected = 3.5**2 * (1 - 1 / v) + left
+        found = head.beyond(x, 2000, RNG).var(0)
+        torch.testing.assert_close(found, expected.unsqueeze(1).expand(-1, 10), rtol=0.2, atol=1e-6)
+    assert (head.standard.novelty(head.standard(strange)) > 1).all()
 
 
 def test_the_same_draw_is_one_function_of_all_inputs() -> None:
@@ -259,7 +263,7 @@ def test_a_patient_of_nine_hundred_years_is_far_from_all_others(column: int, tmp
     head = Head.of(client, 3.5, TRUST)
     x, column_of_all = client.alignment[:1].repeat(4, 1), client.alignment[:, column]
     x[:, column] = column_of_all.mean() + column_of_all.std() * torch.tensor([0.0, 1.0, 20.0, (900 - 55) / 9])
-    novelty = head.features.novelty(head.features(x))
+    novelty = head.standard.novelty(head.standard(x))
     assert (novelty[:2] < 1).all()
     assert novelty[2] > 3
     assert novelty[3] > 50

@@ -9,12 +9,28 @@ from hypothesis import strategies as st
 from torch import Tensor
 from torch.nn.functional import one_hot
 
-from fedbnn.models.softmax import Rows, Sayings, curvature, draw_weights, fit_head, logits, with_one
+from fedbnn.models.softmax import Ground, Rows, curvature, draw_weights, logits, with_one
+from fedbnn.models.softmax import fit_head as fit_on_ground
 from tests.plain_head import least, objective
 
 
 def normal(*shape: int, seed: int) -> Tensor:
     return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+
+
+class Sayings(NamedTuple):
+    """What is said at public points, and how much it counts."""
+
+    features: Tensor
+    v: Tensor
+    strength: float
+
+
+def fit_head(rows: Rows, penalty: float, sayings: Sayings | None = None) -> Tensor:
+    """W as the module's docstring has it."""
+    points = rows.features[:0] if sayings is None else sayings.features
+    ground = Ground.of(points, 0.0 if sayings is None else sayings.strength, penalty)
+    return ground.weights(fit_on_ground(rows, ground, None if sayings is None else sayings.v))
 
 
 class Case(NamedTuple):
@@ -69,8 +85,6 @@ def test_no_slope_is_left_where_it_ends(case: Case) -> None:
 @given(cases())
 def test_it_is_where_newtons_method_ends(case: Case) -> None:
     z, target, offset, penalty, *told = case.arguments
-    if case.sayings is None and bool((target.sum(0) == 0).any()):  # type: ignore[union-attr]
-        return  # without a penalty on the bias, a class that is never seen is pushed away for ever
     found, expected = fit_head(*case), least(z, target, offset, penalty, *told)  # type: ignore[arg-type]
     torch.testing.assert_close(case.loss(found), case.loss(expected), rtol=1e-6, atol=1e-6)
     said = [(logits(w, case.rows.features) + case.rows.offset).softmax(1) for w in (found, expected)]
@@ -87,9 +101,8 @@ def test_many_features_and_few_records(told: bool) -> None:
     sayings = Sayings(points, v, 5.0)
     found = fit_head(Rows(z, target, offset), 2.5, sayings if told else None)
     expected = least(z, target, offset, 2.5, *((points, v, 5.0) if told else ()))
-    seen = slice(None) if told else slice(0, 3)  # without sayings the absent class goes down for ever
-    apart = (logits(found, points).softmax(1) - logits(expected, points).softmax(1))[:, seen]
-    assert float(apart.abs().max()) < (1e-6 if told else 1e-3)
+    apart = logits(found, points).softmax(1) - logits(expected, points).softmax(1)
+    assert float(apart.abs().max()) < 1e-5
 
 
 def test_with_features_that_say_nothing_it_gives_the_frequencies_of_the_classes() -> None:
@@ -99,7 +112,7 @@ def test_with_features_that_say_nothing_it_gives_the_frequencies_of_the_classes(
     offset = torch.tensor([0.2, -0.4, 1.0], dtype=torch.float64)
     rows = Rows(torch.zeros(10, 2, dtype=torch.float64), one_hot(labels, 3).double(), offset)
     weights = fit_head(rows, 1.0)
-    torch.testing.assert_close((weights[-1] + offset).softmax(0), counts / 10, rtol=0, atol=1e-6)
+    torch.testing.assert_close((weights[-1] + offset).softmax(0), counts / 10, rtol=0, atol=1e-3)
     assert weights[:-1].eq(0).all()
 
 

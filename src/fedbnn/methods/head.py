@@ -37,15 +37,21 @@ from torch import Tensor
 from torch.nn.functional import one_hot
 
 from fedbnn.base.randomness import Stream
+from fedbnn.features.kernel import KernelFeatures, kernel_features
+from fedbnn.features.public import kept
 from fedbnn.features.standard import StandardFeatures, standard_features
 from fedbnn.federation.method import Client
 from fedbnn.models.label_prior import ratio, uniform
-from fedbnn.models.softmax import Rows, Sayings, curvature, draw_weights, fit_head, logits, with_one
+from fedbnn.models.softmax import Ground, Rows, curvature, draw_weights, fit_head, with_one
 
 IMAGE_SD, TABLE_SD = 3.5, 0.3  # of logits under the prior, found on validation records of CIFAR-10 and of `heart`
 DOUBT = 3.5  # standard deviation of logits about which nothing is known
+OPEN = 1.0  # and of those about which nothing but the alignment set's inputs is known
 NOISY_WEIGHT = 10.0  # of a consensus that noise has been on, against own records
-GRIP = 2.5  # how firmly a speaking head is held to the consensus, in records
+GRIP = 8.0  # how firmly a speaking head is held to the consensus, in records
+
+
+_grounds: dict[str, Ground] = {}
 
 
 @dataclass(frozen=True)
@@ -58,15 +64,17 @@ class Head:
     """
 
     client: Client
-    features: StandardFeatures
+    standard: StandardFeatures
+    features: StandardFeatures | KernelFeatures
     sd: float
     trust: float
 
     @classmethod
     def of(cls, client: Client, sd: float, trust: float) -> "Head":
         mirrored = "flip" in client.training.augment
-        features = standard_features(client.alignment.cpu(), client.privacy.features, mirrored)
-        return cls(client, features, sd, trust)
+        standard = standard_features(client.alignment.cpu(), client.privacy.features, mirrored)
+        image = client.alignment.dim() == 4  # a table's features are those of a kernel already
+        return cls(client, standard, kernel_features(standard) if image else standard, sd, trust)
 
     @property
     def penalty(self) -> float:
@@ -79,9 +87,9 @@ class Head:
         nothing = torch.zeros(len(points), self.client.classes, dtype=torch.float64)
         mean = nothing if consensus is None else centred(consensus.cpu().double())
         site = nothing if sent is None or consensus is None else centred(sent.cpu().double()) - mean
-        rows = Rows(*self._own, offset=nothing[0])
-        weights = fit_head(rows, self.penalty / self.client.clients, Sayings(points, mean - site, GRIP))
-        return centred(logits(weights, points) + site).float()
+        ground = self._ground(GRIP, self.penalty / self.client.clients)
+        fitted = fit_head(Rows(*self._own, offset=nothing[0]), ground, mean - site)
+        return centred(ground.points @ fitted + site).float()
 
     @property
     def records(self) -> float:
@@ -97,16 +105,18 @@ class Head:
         """W of the predicting head, from own records and a consensus of logits, if there is one yet."""
         rows = Rows(*self._own, offset=own_offset(self.client))
         if consensus is None:
-            return fit_head(rows, self.penalty)
-        said = Sayings(self.features.alignment, centred(consensus.cpu().double()), self.trust * self.records)
-        return fit_head(rows, 1e-3 * self.penalty, said)
+            ground = self._ground(0.0, self.penalty)
+            return ground.weights(fit_head(rows, ground))
+        ground = self._ground(self.trust * self.records, 1e-3 * self.penalty)
+        return ground.weights(fit_head(rows, ground, centred(consensus.cpu().double())))
 
     def fit_to(self, probabilities: Tensor) -> Tensor:
         """The same from a consensus of class probabilities, each point a record with an unsure label."""
         points, (own, labels), offset = self.features.alignment, self._own, own_offset(self.client)
         labels = torch.cat([labels, probabilities.cpu().double() * (self.noisy_records / len(points))])
         offset = torch.cat([offset.expand(len(own), -1), offset.new_zeros(len(points), len(offset))])
-        return fit_head(Rows(torch.cat([own, points]), labels, offset), self.penalty)
+        ground = self._ground(0.0, self.penalty)
+        return ground.weights(fit_head(Rows(torch.cat([own, points]), labels, offset), ground))
 
     def draws(self, weights: Tensor, records: float, x: Tensor, count: int, rng: Stream) -> Tensor:
         """Logits for `count` draws of W [count, n, classes], whose consensus stands for so many records."""
@@ -118,16 +128,23 @@ class Head:
         return torch.einsum("nk,dkc->dnc", with_one(z), drawn)
 
     def beyond(self, x: Tensor, count: int, rng: Stream) -> Tensor:
-        """What is added to logits where inputs are beyond the alignment set [count, n, classes].
+        """What is added to logits where the alignment set does not tell what an input is [count, n, classes].
 
         Each draw is a random linear function of the direction of z, so that it is one function for all inputs.
         """
-        z = self.features(x.cpu())
-        excess = (1 - 1 / self.features.novelty(z).clamp_min(1.0)).sqrt() * DOUBT
+        z = self.standard(x.cpu())
+        variance = DOUBT**2 * (1 - 1 / self.standard.novelty(z).clamp_min(1.0))
+        if isinstance(self.features, KernelFeatures):
+            variance = variance + OPEN**2 * self.features.open(x.cpu())
         generator = rng.on_cpu().child("beyond").torch()
         normal = torch.randn(count, z.shape[1], self.client.classes, generator=generator, dtype=torch.float64)
         direction = z / torch.linalg.vector_norm(z, dim=1, keepdim=True).clamp_min(1e-12)
-        return torch.einsum("nk,dkc->dnc", direction * excess.unsqueeze(1), normal)
+        return torch.einsum("nk,dkc->dnc", direction * variance.sqrt().unsqueeze(1), normal)
+
+    def _ground(self, strength: float, penalty: float) -> Ground:
+        """The prior on what a head says on the alignment set, worked out once for clients that share it."""
+        key = f"{self.features.digest} {strength!r} {penalty!r}"
+        return kept(_grounds, 4, key, lambda: Ground.of(self.features.alignment, strength, penalty))
 
     @property
     def _own(self) -> tuple[Tensor, Tensor]:
