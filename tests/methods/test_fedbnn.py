@@ -89,16 +89,14 @@ def test_the_newest_consensus_counts_in_answers_and_the_network_stays(client: Cl
 
 
 def test_logits_of_a_prediction_are_the_heads_and_a_part_of_the_networks(client: Client) -> None:
-    """At usual inputs, to which nothing is added; draws of the network are repeated beside those of the head."""
-    method, message = FedBNN(**SMALL, network_weight=0.4), consensus(client)
+    """Draws of the network are repeated beside those of the head."""
+    method, message = FedBNN(**SMALL, head_weight=0.8, network_weight=0.4), consensus(client)
     state = method.scored(turn(method, client).state, client, message, RNG)["general"]
-    head = Head.of(client, 3.5, method.trust)
-    usual = head.features.novelty(head.features.alignment) <= 1
-    x = client.alignment[usual]
+    head, x = Head.of(client, 3.5, method.trust), client.alignment
     found = method.predict(state, client, x, RNG)
     network = method.outputs(state.q, client, x, RNG)
     assert state.head is not None
-    said = head.draws(state.head, head.records, x, 20, RNG)
+    said = head.draws(state.head, head.records, x, 20, RNG) + head.beyond(x, 20, RNG)
     logs = network.draws.double().clamp_min(1e-6).log().repeat(10, 1, 1)
     expected = (0.8 * said + 0.4 * logs).softmax(2)
     torch.testing.assert_close(found.draws, expected.float(), rtol=1e-4, atol=1e-5)

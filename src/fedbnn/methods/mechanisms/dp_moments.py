@@ -93,6 +93,7 @@ class DPMoments(ExchangeMechanism):
         "small model."
     )
     rule = "mean_probabilities"
+    asks_outputs = False
     adds_up = True
 
     def release(self, sizes: Sizes) -> Release:

@@ -52,6 +52,7 @@ class DPTeacher(OutputsMechanism):
         "records that have noise on every number."
     )
     rule = "by_class"
+    asks_outputs = False
 
     def release(self, sizes: Sizes) -> Release:
         return release_of_sums(sizes, joined=False)

@@ -48,6 +48,8 @@ class ExchangeMechanism(Mechanism):
 
     rule: ClassVar[Rule | None] = None
     """How outputs are joined; None: as the method's settings say."""
+    asks_outputs: ClassVar[bool] = True
+    """Whether it sends what the client's model says, or has a model of its own."""
 
     @abstractmethod
     def upload(self, client: Client, message: Message, round_number: int, outputs: Callable[[], Tensor]) -> Message:
