@@ -35,7 +35,7 @@ from fedbnn.models.training import TrainingSettings
 from fedbnn.privacy import PrivacySettings
 
 SMALL_METHODS: tuple[Method[Any, Any], ...] = (
-    FedBNN(prior_steps=3, mc_samples=2),
+    FedBNN(prior_steps=3, mc_samples=2, network_every=2),
     FedBNN(prior_steps=3, mc_samples=2, head=False, consensus="sharpened"),
     FedBNNPaper(prior_steps=3, mc_samples=2),
     FedBNNPaper(prior_steps=3, mc_samples=2, consensus="sharpened"),

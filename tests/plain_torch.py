@@ -22,6 +22,7 @@ from torch.func import functional_call, grad, vmap
 from torch.nn import functional
 
 from fedbnn.base.randomness import Stream
+from fedbnn.features.kernel import kernel_features
 from fedbnn.features.standard import standard_features
 from fedbnn.federation.method import Client
 from fedbnn.models.architectures import ModelSettings, build
@@ -707,7 +708,7 @@ def fedbnn(method: Any, client: PlainClient, now: Situation) -> Outcome:
     _own_bayes(method, client, now, q, prior, offset=offset, beside=beside, beside_weight=method.rehearsal)
     if not method.head:
         return Outcome({"theta": q.theta}, {"phi": on_alignment(q, "upload")})
-    features = standard_features(client.alignment, "auto", False)
+    features = kernel_features(standard_features(client.alignment, "auto", False))
     z = features(client.x), client.y, features.alignment, classes, client.clients
     said = None if heard is None else (heard, now.state["sent"])
     sent = plain_head.spoken(*z, method.head_sd, said).float()

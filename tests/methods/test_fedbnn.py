@@ -1,6 +1,7 @@
 """FedBNN: two questions to one model, a client that does not unlearn, and what leaves it under every mechanism."""
 
 import dataclasses
+import itertools
 import os
 from pathlib import Path
 from typing import Any
@@ -165,6 +166,31 @@ def test_the_network_does_not_change_what_the_head_says(client: Client) -> None:
     other = dataclasses.replace(client, seed=7, training=dataclasses.replace(client.training, warmup_epochs=1))
     assert torch.equal(turn(FedBNN(**SMALL), other).message.arrays["phi"], expected)
     assert torch.equal(expected, Head.of(client, 3.5, 0.1).speak(None, None))
+
+
+def test_networks_learn_in_the_first_the_last_and_every_so_many_rounds_before_it(client: Client) -> None:
+    """In the others they stay as they are, and heads speak all the same."""
+    planned = dataclasses.replace(client, rounds=7)
+    method, said = FedBNN(**SMALL, network_every=3), []
+    for number in range(8):
+        state = method.client_init(planned)
+        message = consensus(planned, seed=number) if number else Message()
+        update = method.client_update(state, planned, message, number, RNG)
+        assert torch.equal(update.state.theta, state.theta) == (number not in (0, 1, 4, 7)), number
+        assert ("loss" in update.info) == (number in (0, 1, 4, 7))
+        said.append(update.message.arrays["phi"])
+    assert all(not torch.equal(one, other) for one, other in itertools.pairwise(said))
+
+
+@pytest.mark.parametrize(
+    ("head", "mechanism", "learns"),
+    [(False, "none", True), (True, "none", False), (True, "dp_teacher", False), (True, "output_perturbation", True)],
+)
+def test_a_network_that_others_hear_learns_in_every_round(
+    client: Client, head: bool, mechanism: Any, learns: bool
+) -> None:
+    planned = dataclasses.replace(client, rounds=7, privacy=PrivacySettings(mechanism=mechanism, force=True))
+    assert FedBNN(head=head, network_every=3).network_learns(planned, 2) == learns
 
 
 def test_it_knows_classes_that_it_never_saw() -> None:

@@ -71,7 +71,7 @@ BAYESIAN = (
     LocalBNN(kl_weight=1.0, initial_rho=-3.0),
     FedBNNPaper(kl_weight=1.0, initial_rho=-3.0, prior_steps=4, prior_batch=16, mc_samples=3),
     FedBNNPaper(kl_weight=1.0, initial_rho=-3.0, prior_steps=4, mc_samples=3, consensus="sharpened"),
-    FedBNN(kl_weight=1.0, initial_rho=-3.0, prior_steps=4, mc_samples=3, rehearsal=0.7, head_sd=2.0),
+    FedBNN(kl_weight=1.0, initial_rho=-3.0, prior_steps=4, mc_samples=3, rehearsal=0.7, head_sd=2.0, network_every=1),
     FedBNN(kl_weight=1.0, initial_rho=-3.0, prior_steps=4, mc_samples=3, head=False, consensus="sharpened"),
     PFedBayes(iterations=4, inner_steps=3),
 )
@@ -350,7 +350,7 @@ def test_with_one_client_the_server_hands_back_what_it_was_sent(method: Method[A
 @pytest.mark.parametrize(
     "method",
     [
-        FedBNN(prior_steps=3, mc_samples=2),
+        FedBNN(prior_steps=3, mc_samples=2, network_every=1),
         FedBNNPaper(prior_steps=3, mc_samples=2),
         FedMD(digest_steps=3, consensus="mean_logits"),
     ],

@@ -92,7 +92,7 @@ def test_rehearsal_changes_what_is_learned_and_more_of_it_more():
     message = Message({"phi_bar": torch.eye(10)[torch.arange(30) % 10] * 5})
 
     def after(weight: float) -> torch.Tensor:
-        method = FedBNN(**SETTINGS, rehearsal=weight)
+        method = FedBNN(**SETTINGS, rehearsal=weight, network_every=1)
         return method.client_update(method.client_init(client), client, message, 1, RNG).state.theta
 
     none, some, much = after(0.0), after(0.1), after(10.0)

@@ -174,7 +174,7 @@ def test_the_prior_is_tuned_on_varied_alignment_points():
     means = []
     for how in ("none", "flip"):
         site = small_sites(1, models=("mlp",), augment=how)[0].client  # type: ignore[arg-type]
-        method = FedBNN(learning_rate=1e-12, prior_steps=3)
+        method = FedBNN(learning_rate=1e-12, prior_steps=3, network_every=1)
         phi_bar = torch.eye(10)[torch.arange(len(site.alignment)) % 10] * 5
         state = method.client_init(site)
         means.append(method.client_update(state, site, Message({"phi_bar": phi_bar}), 1, Stream((0,))).state.q.mean)

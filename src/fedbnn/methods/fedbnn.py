@@ -9,7 +9,8 @@ Beyond the method as published (`fedbnn.methods.fedbnn_paper`):
   Together the heads find, by outputs on the alignment set alone, what one head fitted to all records would say.
 - Local training rehearses the consensus: each minibatch of own records is joined by one of alignment points
   (`fedbnn.methods.rehearsal`), a prior on outputs, where the Gaussian psi is one on weights only.
-- Inputs beyond the alignment set are met with doubt, whatever network and head say of them.
+- Heads speak in every round, networks learn in some: they have no part in what is said.
+- Inputs unlike the alignment set are met with doubt, whatever network and head say of them.
 """
 
 from collections.abc import Callable, Mapping

@@ -1,7 +1,8 @@
 """A Bayesian softmax head on public features: what speaks for a client of FedBNN, and predicts beside its network.
 
-Features z are fitted on the alignment set (AD) alone, so all clients have the same (`fedbnn.features.standard`). With
-few records a linear model on good fixed features knows more than a network trained from nothing.
+Features z are fitted on the alignment set (AD) alone, so all clients have the same: a Gaussian kernel on wavelet
+scattering for images (`fedbnn.features.kernel`), columns and Fourier features for tables (`fedbnn.features.standard`).
+With few records a linear model on good fixed features knows more than a network trained from nothing.
 
 *Speaking.* Clients find together, by their outputs on AD alone, the head of all their records: partitioned inference
 (Bui et al. 2018) with Gaussian factors on outputs, whose means are found by alternating directions (Boyd et al. 2011).
@@ -22,9 +23,13 @@ with their own label prior s make it the posterior,
     W = argmin_W  sum over own records of CE(y, z W + log(classes s)) + trust N n / 2 mean over AD |z W - phi_bar|^2
     W | records ~ N(W, H^-1),      H = penalty + trust (N n mean over AD z z^T + sum over own records z z^T)
 
-(Laplace's approximation, with `trust` for the curvature p (1 - p) of the cross-entropy.) Fewer records or an input far
-from all that was seen widen what it says. An input beyond AD, of novelty v > 1 (`StandardFeatures.novelty`), is outside
-what any of this is about: there 1 - 1 / v of the variance of logits about which nothing is known is added.
+(Laplace's approximation, with `trust` for the curvature p (1 - p) of the cross-entropy.) Fewer records widen what it
+says. What AD does not tell about an input is doubt of its own, added to the variance of its logits:
+
+    OPEN^2 open(x)  +  DOUBT^2 (1 - 1 / v)
+
+with open(x) what the kernel's points leave open, and v > 1 the novelty of an input beyond AD
+(`StandardFeatures.novelty`), which is outside what any of this is about.
 
 Under privacy what comes back are class probabilities that noise has been on. They are no Gaussian's mean: each point of
 AD is then a record with an unsure label, all of them as much as NOISY_WEIGHT times the client's own records.
