@@ -65,14 +65,23 @@ def test_records_of_clients_have_no_part_in_the_map(digits, fed):
     assert (other.client_arrays(0)[0] != fed.client_arrays(0)[0]).any()
 
 
-@pytest.mark.parametrize(("inputs", "augment"), [("features", "none"), ("mirrored_features", "flip")])
+@pytest.mark.parametrize(
+    ("inputs", "augment"),
+    [
+        ("features", "none"),
+        ("mirrored_features", "flip"),
+        ("kernel_features", "none"),
+        ("mirrored_kernel_features", "flip"),
+    ],
+)
 def test_they_are_those_of_fedbnns_heads(inputs, augment):
     changes = [*FEATURES, "data.inputs=raw", f"training.augment={augment}"]
     raw = Prepared.of(load_config(None, changes), ["local"]).sites[0].client
     seen = Prepared.of(load_config(None, [*FEATURES, LINEAR, f"data.inputs={inputs}"]), ["local"]).sites[0].client
     head = Head.of(raw, 1.0, 1.0)
-    assert torch.equal(seen.alignment, head.standard.alignment.float())
-    assert torch.equal(seen.train.x, head.standard(raw.train.x).float())
+    features = head.features if "kernel" in inputs else head.standard
+    assert torch.equal(seen.alignment, features.alignment.float())
+    assert torch.equal(seen.train.x, features(raw.train.x).float())
 
 
 def test_mirrored_features_do_not_tell_an_image_from_its_mirror_image(digits):

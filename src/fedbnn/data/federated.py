@@ -211,9 +211,7 @@ def federate(dataset: Dataset, data: DataSettings, partition: PartitionSettings,
         natural=partition.kind == "natural",
         other_alignment=other,
         alignment_source=data.alignment_source,
-        view=None
-        if data.inputs == "raw"
-        else PublicView.of((aligned - mean) / std, data.inputs == "mirrored_features"),
+        view=None if data.inputs == "raw" else PublicView.of((aligned - mean) / std, data.inputs),
     )
     if data.test_records == len(dataset.y_test):
         _check_represented(federated)

@@ -24,6 +24,9 @@ SOURCES: dict[str, str] = {
 }
 
 
+Inputs = Literal["raw", "features", "mirrored_features", "kernel_features", "mirrored_kernel_features"]
+
+
 @settings
 class DataSettings:
     """Which records, and how many of them are public or kept for tuning."""
@@ -65,11 +68,12 @@ class DataSettings:
         description="Draw the alignment set from the inputs of another data set instead: its name or an .npz file; "
         "all training records are then the clients'.",
     )
-    inputs: Literal["raw", "features", "mirrored_features"] = Field(
+    inputs: Inputs = Field(
         default="raw",
         description="What models see: raw records, or public features of them, fitted on the alignment set (wavelet "
         "scattering of images, random Fourier features of tables), on which a small mlp goes far with few records; "
-        "mirrored_features are those of images that may be mirrored: the mean of both views.",
+        "mirrored_features are those of images that may be mirrored: the mean of both views; kernel_features and "
+        "mirrored_kernel_features, of images, are those that FedBNN's heads have.",
     )
     validation: int = Field(
         default=0,

@@ -1,8 +1,8 @@
 """Public features in the place of inputs, for every method alike.
 
-They are those that FedBNN's heads have (`fedbnn.features.standard`), fitted on the alignment set alone: wavelet
-scattering for images, columns and random Fourier features for tables. They say nothing of any client's record, and all
-clients have the same.
+They are fitted on the alignment set alone: wavelet scattering for images, columns and random Fourier features for
+tables (`fedbnn.features.standard`), or those that FedBNN's heads have, a kernel on them (`fedbnn.features.kernel`).
+They say nothing of any client's record, and all clients have the same.
 """
 
 from dataclasses import dataclass
@@ -11,6 +11,7 @@ import torch
 
 from fedbnn.base.errors import UserError
 from fedbnn.data.dataset import Floats
+from fedbnn.features.kernel import KernelFeatures, kernel_features
 from fedbnn.features.standard import StandardFeatures, standard_features
 
 
@@ -18,13 +19,16 @@ from fedbnn.features.standard import StandardFeatures, standard_features
 class PublicView:
     """z, a function of normalised inputs."""
 
-    features: StandardFeatures
+    features: StandardFeatures | KernelFeatures
 
     @classmethod
-    def of(cls, alignment: Floats, mirrored: bool) -> "PublicView":
+    def of(cls, alignment: Floats, inputs: str) -> "PublicView":
+        """The view that `data.inputs` names."""
         if len(alignment) == 0:
             raise UserError('data.inputs = "features", but data.alignment = 0: features are fitted on alignment points')
-        return cls(standard_features(torch.from_numpy(alignment), "auto", mirrored))
+        standard = standard_features(torch.from_numpy(alignment), "auto", "mirrored" in inputs)
+        image = alignment.ndim == 4  # a table's features are those of a kernel already
+        return cls(kernel_features(standard) if "kernel" in inputs and image else standard)
 
     @property
     def shape(self) -> tuple[int, ...]:

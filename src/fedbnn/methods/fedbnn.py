@@ -31,7 +31,7 @@ from fedbnn.methods.bayesian import BayesianTraining, Posterior
 from fedbnn.methods.consensus import Rule, target_of
 from fedbnn.methods.exchange import Exchange, ExchangeState
 from fedbnn.methods.fedbnn_paper import FunctionSpacePrior
-from fedbnn.methods.head import IMAGE_SD, TABLE_SD, Head, own_offset
+from fedbnn.methods.head import GRIP, IMAGE_SD, TABLE_SD, Head, own_offset
 from fedbnn.methods.mechanisms import mechanism_of
 from fedbnn.methods.rehearsal import Rehearsal
 from fedbnn.models.bayes import Gaussian, Prediction, entropy, kl_divergence
@@ -79,6 +79,12 @@ class FedBNN(FunctionSpacePrior, BayesianTraining, Exchange[FedBNNState]):
     )
     trust: float = Field(
         default=0.2, gt=0, description="precision that one record of the federation brings to what the head says"
+    )
+    grip: float = Field(
+        default=GRIP,
+        gt=0,
+        description="how firmly speaking heads are held to the consensus, in records, the same at all clients: heads "
+        "agree in the end whatever it is, those of a few records sooner with less",
     )
     head_weight: Share = Field(
         default="auto",
@@ -168,7 +174,7 @@ class FedBNN(FunctionSpacePrior, BayesianTraining, Exchange[FedBNNState]):
         return self.outputs(state.q, client, client.alignment, rng)
 
     def head_of(self, client: Client) -> Head:
-        return Head.of(client, self.head_sd or (IMAGE_SD if _images(client) else TABLE_SD), self.trust)
+        return Head.of(client, self.head_sd or (IMAGE_SD if _images(client) else TABLE_SD), self.trust, self.grip)
 
     def weights(self, client: Client) -> tuple[float, float]:
         """Of the head's logits, and of the network's."""

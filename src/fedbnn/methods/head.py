@@ -53,7 +53,7 @@ IMAGE_SD, TABLE_SD = 3.5, 0.3  # of logits under the prior, found on validation 
 DOUBT = 3.5  # standard deviation of logits about which nothing is known
 OPEN = 1.0  # and of those about which nothing but the alignment set's inputs is known
 NOISY_WEIGHT = 10.0  # of a consensus that noise has been on, against own records
-GRIP = 8.0  # how firmly a speaking head is held to the consensus, in records
+GRIP = 8.0  # which brings heads with hundreds of records each together in ten rounds
 
 
 _grounds: dict[str, Ground] = {}
@@ -66,6 +66,7 @@ class Head:
     Attributes:
         sd: of a logit under the prior, before anything was learned.
         trust: precision that a record brings to what a head says where it lies.
+        grip: how firmly a speaking head is held to the consensus, in records.
     """
 
     client: Client
@@ -73,13 +74,14 @@ class Head:
     features: StandardFeatures | KernelFeatures
     sd: float
     trust: float
+    grip: float = GRIP
 
     @classmethod
-    def of(cls, client: Client, sd: float, trust: float) -> "Head":
+    def of(cls, client: Client, sd: float, trust: float, grip: float = GRIP) -> "Head":
         mirrored = "flip" in client.training.augment
         standard = standard_features(client.alignment.cpu(), client.privacy.features, mirrored)
         image = client.alignment.dim() == 4  # a table's features are those of a kernel already
-        return cls(client, standard, kernel_features(standard) if image else standard, sd, trust)
+        return cls(client, standard, kernel_features(standard) if image else standard, sd, trust, grip)
 
     @property
     def penalty(self) -> float:
@@ -92,7 +94,7 @@ class Head:
         nothing = torch.zeros(len(points), self.client.classes, dtype=torch.float64)
         mean = nothing if consensus is None else centred(consensus.cpu().double())
         site = nothing if sent is None or consensus is None else centred(sent.cpu().double()) - mean
-        ground = self._ground(GRIP, self.penalty / self.client.clients)
+        ground = self._ground(self.grip, self.penalty / self.client.clients)
         fitted = fit_head(Rows(*self._own, offset=nothing[0]), ground, mean - site)
         return centred(ground.points @ fitted + site).float()
 
