@@ -48,7 +48,7 @@ def test_the_headline_is_table_1() -> None:
     assert len(body) == 5
     for label, *cells in body:
         name = {"every client alone": "Local"}.get(label, label)
-        best = name if name in own else f"{name}, fine-tuned"
+        best = name if name in own else f"{name}, global, own prior"
         broad = {"FedBNN": "FedBNN, general", "FOLA": "FOLA, global", "FedAvg": "FedAvg, global"}.get(name, name)
         found = [table[row]["CIFAR-10 small"] for table, row in ((own, best), (everything, broad), (ece, best))]
         assert [re.sub(r"\*| \(.*\)", "", cell) for cell in cells] == found, label
