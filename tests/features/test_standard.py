@@ -272,7 +272,7 @@ def test_what_was_worked_out_is_found_on_disk_bit_for_bit(tmp_path, monkeypatch)
         assert torch.equal(found.alignment, expected[0])
         assert asked == ([] if again else [3])
     names = sorted(path.name for path in (tmp_path / "deep" / "folder").iterdir())
-    assert len(names) == 2
+    assert len(names) == 1  # of the records; the alignment set's are worked out by every process
     assert all(name.endswith(".safetensors") for name in names)
 
 

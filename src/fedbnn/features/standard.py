@@ -30,6 +30,7 @@ TABLE_DIMENSIONS = 200
 _BATCH = 256  # records mapped at once
 _COMMON = 0.99  # share of the alignment set that is not called foreign
 _FIRST = 25  # coordinates in the smallest set that distances are measured in
+_FEW = 100  # images in an alignment set, below which distances are plain lengths
 _FARTHEST = 1e4  # a coordinate's size beyond which a head's equations would lose all other records to rounding
 
 
@@ -67,7 +68,7 @@ class StandardFeatures:
 
     def novelty(self, z: Tensor) -> Tensor:
         """The largest distance of z from the alignment set over nested sets of coordinates, the usual being 1."""
-        return (_distances(z, self.alignment) / self.usual).amax(1)
+        return (_distances(z, self.alignment, whole=_few(self.map, self.alignment)) / self.usual).amax(1)
 
     def _standard(self, x: Tensor) -> Tensor:
         with repeatable(Stream(("standard",))):  # one thread: the same bits everywhere
@@ -103,9 +104,11 @@ def _work_out(alignment: Tensor, kind: str, mirrored: bool, digest: str) -> Stan
         scale = scale * (len(scale) / max(1, int(own > 0) + int(own < len(scale)))) ** 0.5
         z = (c - centre) * scale
         digest = digest_of(digest, z)  # the same name may stand for other features after a change of code
-        distances = _distances(z, z, left_out=isinstance(feature_map, ScatteringMap))
+        distances = _distances(z, z, left_out=isinstance(feature_map, ScatteringMap), whole=_few(feature_map, z))
         usual = distances.quantile(_COMMON, 0).clamp_min(1e-12)
         usual = usual * (distances / usual).amax(1).quantile(_COMMON).clamp_min(1e-12)
+        if _few(feature_map, z):  # the farthest of few points is near what others may be
+            usual = usual * (1 + _FEW / 5 / len(z))
     return StandardFeatures(feature_map, twice, columns, centre, scale, digest, z, usual)
 
 
@@ -136,15 +139,23 @@ def _coordinates(feature_map: FeatureMap, twice: bool, columns: tuple[Tensor, Te
     return torch.cat(parts)
 
 
-def _distances(z: Tensor, alignment: Tensor, left_out: bool = False) -> Tensor:
+def _few(feature_map: FeatureMap, alignment: Tensor) -> bool:
+    """Whether principal components of so few points tell nothing of the directions in which others vary."""
+    return isinstance(feature_map, ScatteringMap) and len(alignment) < _FEW
+
+
+def _distances(z: Tensor, alignment: Tensor, left_out: bool = False, whole: bool = False) -> Tensor:
     """Mean squares of whitened coordinates, over the first 25, 50, 100, ... and the most that tell [n, sets].
 
-    Among n points no point is anywhere near the others in n coordinates, so at most half as many are looked at.
-    `left_out`: z is the alignment set, of principal components, and each point is measured by the others.
+    Among n points no point is anywhere near the others in n coordinates, so at most three quarters of that are looked
+    at. `left_out`: z is the alignment set, of principal components, and each point is measured by the others. `whole`:
+    the squared length of z alone.
     """
     variance = alignment.square().mean(0)
+    if whole:
+        return z.square().sum(1, keepdim=True) / variance.sum().clamp_min(1e-12)
     real = variance > 1e-9 * variance.max()
-    squares = (z[:, real].square() / variance[real])[:, : max(1, len(alignment) // 2)]
+    squares = (z[:, real].square() / variance[real])[:, : max(1, len(alignment) * 3 // 4)]
     count = squares.shape[1]
     if count == 0:  # nothing varies in the alignment set: nothing tells what is far from it
         return z.new_zeros(len(z), 1)
