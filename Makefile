@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: setup demo test test-flower mutants audit lint layers types docs unit bench experiments privacy reproduce clean membership uncertainty
+.PHONY: setup demo test test-flower mutants audit lint layers types docs unit bench experiments privacy reproduce clean membership
 
 setup: $(VENV)/.ready
 
@@ -70,11 +70,6 @@ privacy: setup
 # Membership inference on what clients send, with and without privacy: about 15 minutes on two cores.
 membership: setup
 	$(BIN)/python experiments/membership.py
-
-# How FedBNN's uncertainty depends on records, and what an unbalanced alignment set costs: about 40 minutes on one core.
-uncertainty: setup
-	$(BIN)/python experiments/uncertainty.py
-	$(BIN)/python experiments/unbalanced.py
 
 # The paper's table and figures, scaled to two cores: about 8 hours, to be stopped and continued; FEDBNN_DATA holds the data.
 reproduce: setup
