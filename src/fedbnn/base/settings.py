@@ -10,6 +10,7 @@ import tomllib
 from collections.abc import Sequence
 from copy import copy
 from pathlib import Path
+from types import UnionType
 from typing import Any, TypeVar, cast, dataclass_transform, get_args, get_origin
 
 from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
@@ -87,7 +88,7 @@ def explain(error: ValidationError, kind: Any) -> str:
     # A name that was mistyped is also missing: what was typed tells more.
     first = min(error.errors(), key=lambda one: one["type"] not in unknown)
     location = first["loc"]
-    dotted = ".".join(str(part) for part in location)
+    dotted = ".".join(str(part) for part in _without_choices(kind, location))
     if first["type"] in unknown:
         known = _fields_at(kind, location[:-1])
         return f"unknown key {dotted!r}{did_you_mean(str(location[-1]), known)} (known here: {', '.join(known)})"
@@ -102,8 +103,26 @@ def explain(error: ValidationError, kind: Any) -> str:
 def _fields_at(kind: Any, location: Sequence[str | int]) -> list[str]:
     """Names of the fields of the table at this place of the settings."""
     for part in location:
-        kind = get_args(kind)[0] if isinstance(part, int) else fields_of(kind)[part].annotation
+        kind = _kind_at(kind, part)
     return list(fields_of(kind))
+
+
+def _kind_at(kind: Any, part: str | int) -> Any:
+    if get_origin(kind) is dict:  # of names that the user chose
+        return get_args(kind)[1]
+    return get_args(kind)[0] if isinstance(part, int) else fields_of(kind)[part].annotation
+
+
+def _without_choices(kind: Any, location: Sequence[str | int]) -> Sequence[str | int]:
+    """The place without what follows a field of several types: that is which of them was tried, which no user asked."""
+    for at, part in enumerate(location):
+        if isinstance(kind, UnionType) and type(None) not in get_args(kind):
+            return location[:at]
+        try:
+            kind = _kind_at(kind, part)
+        except (KeyError, IndexError):  # inside of a value
+            break
+    return location
 
 
 def fields_of(kind: Any) -> dict[str, FieldInfo]:

@@ -1,6 +1,7 @@
 """Data sets from a CSV file: numeric features, one column of classes and, optionally, one of clients."""
 
 import csv
+import io
 import math
 from collections import Counter
 from collections.abc import Sequence
@@ -8,14 +9,17 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+from numpy.typing import NDArray
 
 from fedbnn.base.errors import UserError
 from fedbnn.base.files import expanded
 from fedbnn.base.wording import did_you_mean, listing
-from fedbnn.data.dataset import Dataset, Floats, Labels
+from fedbnn.data.dataset import Dataset, Floats, Labels, Names
 from fedbnn.data.holdout import fixed_split
+from fedbnn.data.tables.layout import MISSING, decoded, delimiter_of
 
 LARGEST = float(np.finfo(np.float32).max)
+CONTINUOUS = 20  # more values than this, not all whole, are no classes
 
 Row = tuple[int, list[str]]
 
@@ -36,20 +40,14 @@ def load_csv(path: str, target: str, client_column: str, test_fraction: float) -
         raise UserError(f"data.path = {path!r} has no feature column beside {listing(header)}")
 
     x = table.numbers(features)
-    y, class_names = _classes(table.texts(target_at))
+    texts = table.texts(target_at)
+    for (line, _), text in zip(table.rows, texts, strict=True):
+        if text in MISSING:
+            raise missing_target(f"{table.origin}, line {line}", target, text)
+    y, class_names = classes_of(texts, target)
     groups = None if client_at is None else np.array(table.texts(client_at), dtype=np.str_)
-
-    strata = y
-    if groups is not None:
-        strata = y + len(class_names) * np.unique(groups, return_inverse=True)[1]
-    strata = np.unique(strata, return_inverse=True)[1].astype(np.int64)
-    train, test = fixed_split(strata, max(1, round(test_fraction * len(strata))))
-    if test.size == 0:
-        together = f"{target!r}" if client_at is None else f"{target!r} and {client_column!r}"
-        raise UserError(
-            f"data.path = {path!r}: no two records share a value of {together}, so none can be held out "
-            "for testing; is that a column of classes?"
-        )
+    together = f"{target!r}" if client_at is None else f"{target!r} and {client_column!r}"
+    train, test = tested(y, groups, test_fraction, f"data.path = {path!r}", together)
     return Dataset(
         name=Path(path).stem,
         x_train=x[train],
@@ -62,6 +60,34 @@ def load_csv(path: str, target: str, client_column: str, test_fraction: float) -
     )
 
 
+def tested(
+    y: Labels, groups: Names | None, fraction: float, origin: str, together: str
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Rows to train on and rows to test on, the same share of every class of every client.
+
+    `together` names the columns of both in the error where there is nothing to hold out.
+    """
+    strata = y
+    if groups is not None:
+        strata = y + (int(y.max()) + 1) * np.unique(groups, return_inverse=True)[1]
+    strata = np.unique(strata, return_inverse=True)[1].astype(np.int64)
+    train, test = fixed_split(strata, max(1, round(fraction * len(strata))))
+    if test.size == 0:
+        raise UserError(
+            f"{origin}: no two records share a value of {together}, so none can be held out "
+            "for testing; is that a column of classes?"
+        )
+    return train, test
+
+
+def missing_target(where: str, target: str, text: str) -> UserError:
+    holds = f"holds {text!r}, which stands for a missing value" if text else "has no value"
+    return UserError(
+        f"{where}: column {target!r} {holds}; every record needs a class: leave such records out (data.missing says "
+        "which texts stand for a missing value)"
+    )
+
+
 @dataclass(frozen=True)
 class Table:
     """A header and rows of as many cells, each with the line it ends on; `origin` is how errors name the file."""
@@ -71,18 +97,20 @@ class Table:
     rows: list[Row]
 
     @classmethod
-    def read(cls, path: Path, origin: str) -> "Table":
+    def read(cls, path: Path, origin: str, delimiter: str = "auto", encoding: str = "auto") -> "Table":
+        """A file with a header row; see `fedbnn.data.tables.layout` for what "auto" finds."""
         file = expanded(path, origin)
         try:
-            with file.open(encoding="utf-8-sig", newline="") as stream:
-                reader = csv.reader(stream)
-                table = [(reader.line_num, row) for row in reader if row]
+            text = decoded(file.read_bytes(), encoding)
+            sign = delimiter_of(text) if delimiter == "auto" else delimiter
+            reader = csv.reader(io.StringIO(text, newline=""), delimiter=sign)
+            table = [(reader.line_num, row) for row in reader if row]
         except FileNotFoundError:
             raise UserError(f"{origin}: there is no such file") from None
         except OSError as error:
             raise UserError(f"{origin}: cannot be read: {error.strerror}") from None
         except (UnicodeDecodeError, csv.Error) as error:
-            raise UserError(f"{origin} is not a CSV file in UTF-8: {error}") from None
+            raise UserError(f"{origin} is not a CSV file in {encoding}: {error}") from None
         if len(table) < 2:
             raise UserError(f"{origin} has no records; a header row and records below it are needed")
         header = [name.strip() for name in table[0][1]]
@@ -111,13 +139,13 @@ class Table:
         x = np.empty((len(self.rows), len(columns)), dtype=np.float32)
         for record, (line, row) in enumerate(self.rows):
             cells = [row[at] for at in columns]
-            numbers = [_number(cell) for cell in cells]
+            numbers = [number(cell) for cell in cells]
             if None in numbers and not or_nan:
                 first = numbers.index(None)
                 what = "is empty" if not cells[first].strip() else f"holds {cells[first]!r}"
                 raise UserError(
                     f"{self.origin}, line {line}: column {self.header[columns[first]]!r} {what}; "
-                    "features must be finite numbers"
+                    "features must be finite numbers (data.columns declares text, data.decimal a decimal comma)"
                 )
             x[record] = [math.nan if number is None else number for number in numbers]
         return x
@@ -131,8 +159,10 @@ class Table:
         return texts
 
 
-def _number(text: str) -> float | None:
-    """The finite number that a cell holds, or None."""
+def number(text: str, decimal: str = ".") -> float | None:
+    """The finite number that a cell holds, or None; signs between thousands are none of a number."""
+    if decimal != ".":
+        text = text.replace(".", "?").replace(decimal, ".")
     try:
         value = float(text)
     except ValueError:
@@ -142,7 +172,7 @@ def _number(text: str) -> float | None:
 
 def class_name(text: str) -> str:
     """What a class is called: a number is written in one way only, so that 2 and 2.0 are one class."""
-    value = _number(text)
+    value = number(text)
     return text if value is None else _written(value)
 
 
@@ -150,12 +180,18 @@ def _written(value: float) -> str:
     return str(int(value)) if math.floor(value) == value else str(value)
 
 
-def _classes(texts: list[str]) -> tuple[Labels, tuple[str, ...]]:
+def classes_of(texts: list[str], target: str) -> tuple[Labels, tuple[str, ...]]:
     """Labels in sorted order: by value where every class is a number (2 before 10), else by text."""
-    parsed = [_number(text) for text in texts]
+    parsed = [number(text) for text in texts]
     numbers = [value for value in parsed if value is not None]
     if len(numbers) == len(texts):
         values = sorted(set(numbers))
+        fractions = [value for value in values if not value.is_integer()]
+        if fractions and len(values) > CONTINUOUS:
+            raise UserError(
+                f"data.target = {target!r} holds {len(values)} different numbers, such as {_written(fractions[0])}: it "
+                "is continuous, and classes are needed; cut it into a few ranges in a column of its own, and name that"
+            )
         return np.searchsorted(values, numbers).astype(np.int64), tuple(_written(value) for value in values)
     ordered = sorted(set(texts))
     position = {text: index for index, text in enumerate(ordered)}

@@ -15,6 +15,8 @@ from fedbnn.data.normalisation import fit_normalisation
 from fedbnn.data.other_inputs import alignment_inputs
 from fedbnn.data.partition import Indices, PartitionSettings
 from fedbnn.data.sources import DataSettings
+from fedbnn.data.tables.coding import Coding
+from fedbnn.data.tables.dataset import EncodedTables, TableDataset
 from fedbnn.data.view import PublicView
 
 Split = Literal["test", "validation"]
@@ -38,6 +40,10 @@ class FederatedData:
         other_alignment: the alignment set where it comes from another data set, as loaded; then no rows are public.
         alignment_source: the name of that data set.
         view: the public features that models see instead of inputs, if they do.
+        coding: how cells of a table became inputs, if they did; fitted on the alignment set alone.
+        identities: then, which training records these are, by their cells.
+        told: what was guessed of a table by its public records, in words.
+        oddities: what is odd about the records, in words; tells of private ones.
 
     """
 
@@ -52,6 +58,10 @@ class FederatedData:
     other_alignment: Floats | None = None
     alignment_source: str = ""
     view: PublicView | None = None
+    coding: Coding | None = None
+    identities: Identity | None = None
+    told: tuple[str, ...] = ()
+    oddities: tuple[str, ...] = ()
 
     @property
     def input_shape(self) -> tuple[int, ...]:
@@ -108,6 +118,8 @@ class FederatedData:
     def identity(self, i: int) -> Identity:
         """Which records client i holds, as they were loaded."""
         rows = self.client_indices[i]
+        if self.identities is not None:
+            return self.identities[rows]
         labels = [self.dataset.class_names[label] for label in self.dataset.y_train[rows]]
         return identify(self.dataset.x_train[rows], labels)
 
@@ -156,7 +168,9 @@ class FederatedData:
         return scaled if self.view is None else self.view(scaled)
 
 
-def federate(dataset: Dataset, data: DataSettings, partition: PartitionSettings, seed: int) -> FederatedData:
+def federate(
+    dataset: Dataset | TableDataset, data: DataSettings, partition: PartitionSettings, seed: int
+) -> FederatedData:
     """Deal the training records to clients and hold out the alignment set and the validation records.
 
     The result depends on the arguments alone. Where clients are promised a number of records of each of
@@ -170,6 +184,8 @@ def federate(dataset: Dataset, data: DataSettings, partition: PartitionSettings,
     With `data.alignment_source` the alignment set is drawn from that data set's inputs, no training record is
     public, and normalisation is fitted on these other inputs all the same: the clients' records are then scaled by
     the mean and spread of data that may look different.
+
+    Cells of a table become features here too: what is needed for that is fitted on the alignment set alone.
     """
     if seed < 0:
         raise UserError(f"seed = {seed} is negative; give 0 or more")
@@ -188,8 +204,7 @@ def federate(dataset: Dataset, data: DataSettings, partition: PartitionSettings,
         reserved = pool[np.unique(_groups(dataset)[pool], return_index=True)[1]]
     else:
         reserved = pool[:0]
-    other = alignment_inputs(data, dataset.input_shape, seed) if data.alignment_source else None
-    points = data.alignment if other is None else 0
+    points = 0 if data.alignment_source else data.alignment
     _check_total(len(pool), max(len(reserved), _least(partition)), points, data.validation)
 
     free = pool[~np.isin(pool, reserved)]
@@ -198,6 +213,12 @@ def federate(dataset: Dataset, data: DataSettings, partition: PartitionSettings,
         parts, names = _deal(dataset, np.concatenate([reserved, rest]), partition, rng)
 
     alignment = np.sort(alignment)
+    coded = _encoded(dataset, alignment, data, seed) if isinstance(dataset, TableDataset) else None
+    if coded is not None:
+        dataset, other = coded.dataset, coded.other_alignment
+    else:
+        assert isinstance(dataset, Dataset)
+        other = alignment_inputs(data, dataset.input_shape, seed) if data.alignment_source else None
     aligned = dataset.x_train[alignment] if other is None else other
     mean, std = fit_normalisation(aligned)
     federated = FederatedData(
@@ -212,10 +233,32 @@ def federate(dataset: Dataset, data: DataSettings, partition: PartitionSettings,
         other_alignment=other,
         alignment_source=data.alignment_source,
         view=None if data.inputs == "raw" else PublicView.of((aligned - mean) / std, data.inputs),
+        coding=None if coded is None else coded.coding,
+        identities=None if coded is None else coded.identities,
+        told=coded.told if coded else (),
+        oddities=(*(coded.oddities if coded else ()), *_rare(dataset)),
     )
     if data.test_records == len(dataset.y_test):
         _check_represented(federated)
     return federated
+
+
+def _encoded(dataset: TableDataset, alignment: Indices, data: DataSettings, seed: int) -> EncodedTables:
+    """The records of a table as features; these rows are public, unless others are named."""
+    if data.alignment_source:
+        public = dataset.public_from(data.alignment_source, data.alignment, seed)
+        return dataset.encoded(public, elsewhere=True)
+    return dataset.encoded(dataset.train.take(alignment), elsewhere=False)
+
+
+def _rare(dataset: Dataset) -> list[str]:
+    """A class of one record is learned from or tested on, never both."""
+    counts = np.bincount(np.concatenate([dataset.y_train, dataset.y_test]), minlength=dataset.classes)
+    return [
+        f"class {name!r} has one record only: it is never tested"
+        for name, count in zip(dataset.class_names, counts, strict=True)
+        if count == 1
+    ]
 
 
 def _check_represented(data: FederatedData) -> None:
@@ -231,7 +274,7 @@ def _check_represented(data: FederatedData) -> None:
 
 
 def _deal(
-    dataset: Dataset, rows: Indices, settings: PartitionSettings, rng: np.random.Generator
+    dataset: Dataset | TableDataset, rows: Indices, settings: PartitionSettings, rng: np.random.Generator
 ) -> tuple[list[Indices], tuple[str, ...]]:
     """Deal these rows, which come in random order, as the settings say: each client's rows, and its name."""
     if settings.records_per_client and settings.kind in ("iid", "dirichlet", "quantity"):
@@ -253,11 +296,11 @@ def _deal(
     return [rows[part] for part in parts], names
 
 
-def _groups(dataset: Dataset) -> Names:
+def _groups(dataset: Dataset | TableDataset) -> Names:
     if dataset.group_train is None:
         raise UserError(
             f'partition.kind = "natural", but data set {dataset.name!r} names no clients; '
-            "set data.client_column (csv) or choose another kind"
+            "set data.client_column (csv, parquet), give one file a client, or choose another kind"
         )
     return dataset.group_train
 

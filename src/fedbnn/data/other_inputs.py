@@ -63,7 +63,7 @@ def _stored(field: str, source: str) -> Stored:
 
 
 def _same(source: str, settings: DataSettings) -> bool:
-    if settings.source == "npz":
+    if settings.source == "npz" and isinstance(settings.path, str):
         one, other = (expanded(given, repr(given)).resolve() for given in (source, settings.path))
         return one == other
     return source == settings.source

@@ -6,7 +6,8 @@ from typing import Literal
 from pydantic import Field
 
 from fedbnn.base.errors import UserError
-from fedbnn.base.settings import settings
+from fedbnn.base.files import expanded
+from fedbnn.base.settings import settings, with_default
 from fedbnn.base.wording import did_you_mean, listing
 from fedbnn.data.csv_source import load_csv
 from fedbnn.data.dataset import Dataset, Floats
@@ -15,12 +16,16 @@ from fedbnn.data.download import DownloadFailed, download
 from fedbnn.data.known import KNOWN, find, what_to_put_where
 from fedbnn.data.npz_source import load_npz
 from fedbnn.data.stored import Stored, dataset_of
+from fedbnn.data.tables.columns import ColumnSettings
+from fedbnn.data.tables.dataset import TableDataset, load_tables
+from fedbnn.data.tables.layout import MISSING, Decimal, Delimiter, Encoding, Layout
 
 SOURCES: dict[str, str] = {
     "digits": "1797 handwritten digits, 8 x 8 pixels, 10 classes; ships with scikit-learn, needs no download",
     **{name: known.summary for name, known in KNOWN.items()},
     "npz": "your arrays x_train, y_train, x_test, y_test in a NumPy archive; images or a table",
-    "csv": "your table with a header row: numeric features, one column of classes, optionally one of clients",
+    "csv": "your table with a header row, a column of classes and, optionally, one of clients; or one file a client",
+    "parquet": "the same in Parquet files (needs the extra fedbnn[parquet])",
 }
 
 
@@ -33,19 +38,32 @@ class DataSettings:
 
     source: str = Field(
         default="digits",
-        description="Name of a data set, or npz or csv for a file of yours (see `fedbnn datasets`).",
+        description="Name of a data set, or npz, csv or parquet for a file of yours (see `fedbnn datasets`).",
     )
-    path: str = Field(default="", description="File to read when the source is npz or csv.")
-    target: str = Field(default="", description="Column that holds the class; csv only.")
+    path: str | tuple[str, ...] = Field(
+        default="",
+        description="File to read when the source is npz, csv or parquet; of tables also a folder or a list of files, "
+        "one a client, whose name is the file's.",
+    )
+    target: str = Field(default="", description="Column that holds the class; tables only.")
     client_column: str = Field(
         default="",
-        description='Column that names the client, for the "natural" partition; csv only, optional.',
+        description='Column that names the client, for the "natural" partition; tables only, optional.',
     )
+    columns: dict[str, ColumnSettings] = Field(
+        default_factory=dict,
+        description="What the columns of a table hold, each a table of its own ([data.columns.age], kind = ...); with "
+        "any, a table may hold text, dates and missing values, and what is not declared is guessed by public records.",
+    )
+    delimiter: Delimiter = with_default(Layout, "delimiter", "auto")
+    decimal: Decimal = with_default(Layout, "decimal", ".")
+    encoding: Encoding = with_default(Layout, "encoding", "auto")
+    missing: tuple[str, ...] = with_default(Layout, "missing", MISSING)
     test_fraction: float = Field(
         default=0.25,
         gt=0,
         lt=1,
-        description="Share of records held out for testing, the same for each class and client; csv only.",
+        description="Share of records held out for testing, the same for each class and client; tables only.",
     )
     test_records: int = Field(
         default=0,
@@ -65,8 +83,8 @@ class DataSettings:
     )
     alignment_source: str = Field(
         default="",
-        description="Draw the alignment set from the inputs of another data set instead: its name or an .npz file; "
-        "all training records are then the clients'.",
+        description="Draw the alignment set from the inputs of another data set instead: its name or an .npz file, for "
+        "tables with data.columns a .csv or .parquet file; all training records are then the clients'.",
     )
     inputs: Inputs = Field(
         default="raw",
@@ -82,29 +100,54 @@ class DataSettings:
         "scored instead of the test records when evaluation is on the validation split.",
     )
 
+    @property
+    def layout(self) -> Layout:
+        """How files of text are laid out."""
+        return Layout(self.delimiter, self.decimal, self.encoding, self.missing)
 
-def load_dataset(settings: DataSettings) -> Dataset:
-    """Read the data set that the settings name. The split into train and test never depends on a seed."""
+
+def load_dataset(settings: DataSettings) -> Dataset | TableDataset:
+    """Read the data set that the settings name. The split into train and test never depends on a seed.
+
+    A table with declared columns, or of several files, is not features yet: `federate` makes them.
+    """
     dataset = _load(settings)
-    return _without_last(dataset, settings.unseen_classes) if settings.unseen_classes else dataset
+    return _without_last(_plain(dataset), settings.unseen_classes) if settings.unseen_classes else dataset
 
 
 def unseen_inputs(settings: DataSettings) -> Floats:
     """Test inputs of the last `data.unseen_classes` classes, as loaded."""
     if settings.unseen_classes == 0:
         raise UserError('evaluation.foreign = "unseen" needs data.unseen_classes of 1 or more')
-    dataset = _load(settings)
+    dataset = _plain(_load(settings))
     return dataset.x_test[dataset.y_test >= dataset.classes - settings.unseen_classes]
 
 
-def _load(settings: DataSettings) -> Dataset:
+def _plain(dataset: Dataset | TableDataset) -> Dataset:
+    if isinstance(dataset, TableDataset):
+        raise UserError("data.unseen_classes is not for tables with data.columns or of several files; set it to 0")
+    return dataset
+
+
+def _load(settings: DataSettings) -> Dataset | TableDataset:
     tests = settings.test_records
     match settings.source:
         case "npz":
-            return load_npz(_path(settings), tests)
-        case "csv":
-            table = load_csv(_path(settings), settings.target, settings.client_column, settings.test_fraction)
+            return load_npz(_file(settings), tests)
+        case "csv" if _numeric(settings):
+            table = load_csv(_file(settings), settings.target, settings.client_column, settings.test_fraction)
             return _first(table, tests) if tests else table
+        case "csv" | "parquet":
+            tables = load_tables(
+                _path(settings),
+                settings.source,
+                settings.target,
+                settings.client_column,
+                settings.test_fraction,
+                settings.columns,
+                settings.layout,
+            )
+            return tables.first_tests(tests) if tests else tables
         case name if name == "digits" or name in KNOWN:
             return dataset_of(_complete(name), name, () if name == "digits" else KNOWN[name].names, tests)
     raise UserError(
@@ -145,10 +188,24 @@ def _complete(name: str) -> Stored:
     return stored
 
 
-def _path(settings: DataSettings) -> str:
+def _numeric(settings: DataSettings) -> bool:
+    """Whether this is one table of which every feature is a number, as long as nothing else is said."""
+    if settings.columns or not isinstance(settings.path, str) or settings.layout != Layout(settings.delimiter):
+        return False
+    return not expanded(settings.path, f"data.path = {settings.path!r}").is_dir() or not settings.path
+
+
+def _path(settings: DataSettings) -> str | tuple[str, ...]:
     if not settings.path:
         raise UserError(f"data.path is empty; source {settings.source!r} needs a file")
     return settings.path
+
+
+def _file(settings: DataSettings) -> str:
+    path = _path(settings)
+    if not isinstance(path, str):
+        raise UserError(f"data.path = {list(path)}: source {settings.source!r} needs one file")
+    return path
 
 
 def _without_last(data: Dataset, unseen: int) -> Dataset:

@@ -21,7 +21,7 @@ from fedbnn.federation.sites import make_sites, with_ledgers
 from fedbnn.methods import METHODS
 from fedbnn.report import write_report
 from fedbnn.runs.config import Config, EngineSettings, as_of_today
-from fedbnn.runs.folder import RunFolder, read_json, write_json
+from fedbnn.runs.folder import PREPROCESSING, RunFolder, read_json, write_atomically, write_json
 from fedbnn.runs.journal import Journal
 from fedbnn.runs.observer import Observer
 
@@ -71,6 +71,14 @@ class Prepared:
             prepared.check(method)
         return prepared
 
+    def tell(self, config: Config, observer: Observer) -> None:
+        """What was guessed of a table and, unless its records are under a promise, what is odd about them."""
+        for text in self.data.told:
+            observer.note(text)
+        if config.chosen().protects(config.privacy) is None:
+            for text in self.data.oddities:
+                observer.note(text)
+
     def check(self, method: Method[Any, Any]) -> None:
         """Raise a UserError if this method cannot run on this federation."""
         method.server_init(roster_of(self.sites))
@@ -118,16 +126,18 @@ def run(
     An `engine` that is given is not closed: one pool of workers can serve many runs. Instead, `drive` may hold the
     rounds in a way of its own, as Flower does.
     """
+    observer = observer or Observer()
     if engine is None:
         find_device(config.engine.device)  # one that is not here is told before any work
     prepared = Prepared.of(config, [config.method])
+    prepared.tell(config, observer)
     folder = RunFolder.open(out, config.to_json(), prepared.manifest, resume=resume, today=as_of_today)
     with folder.locked():
         if drive:
-            result = _run(config, prepared, folder, drive, config.method_name, observer or Observer())
+            result = _run(config, prepared, folder, drive, config.method_name, observer)
         else:
             with nullcontext(engine) if engine else closing(make_engine(config.engine)) as used:
-                result = _run(config, prepared, folder, _local(used), config.method_name, observer or Observer())
+                result = _run(config, prepared, folder, _local(used), config.method_name, observer)
     write_report(out)
     return result
 
@@ -180,6 +190,7 @@ def compare(
         methods = _allowed(config, observer)
     configs = [[config.with_method(name, seed) for name in methods] for seed in seeds]
     prepared = [Prepared.of(row[0], methods) for row in configs]
+    prepared[0].tell(configs[0][0], observer)
     wanted = [
         (one, ready, out / f"{one.method_name}-seed{one.seed}")
         for row, ready in zip(configs, prepared, strict=True)
@@ -237,6 +248,8 @@ def _run(
         observer.note(f"{folder.path} is finished already; its result is shown (delete the folder to run it again)")
         return done
     sites = with_ledgers(prepared.sites, Path(config.privacy.ledgers or folder.path / "ledgers"))
+    if prepared.data.coding is not None:
+        write_atomically(folder.path / PREPROCESSING, prepared.data.coding.to_json())
     journal = Journal(config, prepared.data, sites, folder, observer)
     drive(journal, title)
     return journal.conclude()

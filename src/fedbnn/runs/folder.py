@@ -2,6 +2,7 @@
 
 config.json       everything that has an influence on the result
 partition.json    who holds which records
+preprocessing.json of a table: how its cells become inputs
 metrics.jsonl     one line per round and client
 checkpoint/       states after the last rounds, each with checksums
 result.json       written last: a folder that has it is a finished run
@@ -22,6 +23,7 @@ from fedbnn.base.files import locked, read_json, write_atomically, write_json
 __all__ = ["Checkpoint", "RunFolder", "changed", "differences", "read_json", "write_atomically", "write_json"]
 
 Json = dict[str, Any]
+PREPROCESSING = "preprocessing.json"
 
 
 class RunFolder:
