@@ -3,8 +3,8 @@
 import csv
 import io
 import json
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
@@ -15,10 +15,11 @@ from torch import Tensor
 from fedbnn.base.devices import find_device
 from fedbnn.base.errors import UserError
 from fedbnn.data.csv_source import Table
-from fedbnn.data.dataset import Floats, check_finite
+from fedbnn.data.dataset import check_finite
 from fedbnn.data.npz_source import NpzFile
 from fedbnn.data.stored import inputs_of
 from fedbnn.deployment.alignment import ARRAY, read_alignment
+from fedbnn.deployment.new_records import NewRecords, read_new
 from fedbnn.deployment.node import Node
 from fedbnn.deployment.site import check_shape, feature_columns, load_site, origin_of
 from fedbnn.deployment.site_file import RecordsSettings, read_site
@@ -42,7 +43,8 @@ class SitePrediction:
 
     `asked` names the label prior that they stand under, and `prior` is what it is: how likely each class was taken to
     be before its record was seen. `novelty` tells of each record how far it is from the alignment set: above 1 it is
-    further than 99 in a hundred of its points, and whatever is said of it deserves doubt.
+    further than 99 in a hundred of its points, and whatever is said of it deserves doubt. Of a table whose columns the
+    terms describe, `ids` has its columns of ids, and `flags` says what is wrong with each record's values, if anything.
     """
 
     site: str
@@ -52,6 +54,8 @@ class SitePrediction:
     prediction: Prediction
     novelty: Tensor
     asked: Asked = "variant"
+    ids: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    flags: Sequence[str] = ()
 
     @property
     def prior(self) -> dict[str, float]:
@@ -75,23 +79,35 @@ class SitePrediction:
             "prior": self.prior,
             "records": [
                 {
+                    **self._beside(at),
                     "class": label,
                     "probabilities": dict(zip(self.class_names, row, strict=True)),
                     **dict(zip(UNCERTAINTIES, nats, strict=True)),
                     "novelty": far,
                 }
-                for label, row, far, *nats in zip(self.labels, probs, novelty, *uncertainties, strict=True)
+                for at, (label, row, far, *nats) in enumerate(
+                    zip(self.labels, probs, novelty, *uncertainties, strict=True)
+                )
             ],
         }
+
+    def _beside(self, at: int) -> dict[str, Any]:
+        """What is told of a record beside its prediction, where there is anything."""
+        ids = {"ids": {name: column[at] for name, column in self.ids.items()}} if self.ids else {}
+        return ids | ({"flags": self.flags[at]} if self.flags else {})
 
     def to_csv(self) -> str:
         """A column with the class, one of probability for each class, the uncertainties and the novelty."""
         stream = io.StringIO()
         writer = csv.writer(stream, lineterminator="\n")
-        writer.writerow(["class", *(f"p({name})" for name in self.class_names), *UNCERTAINTIES, "novelty"])
+        flags = ["flags"] if self.flags else []
+        head = ["class", *(f"p({name})" for name in self.class_names), *UNCERTAINTIES, "novelty"]
+        writer.writerow([*self.ids, *head, *flags])
         for record in self.to_dict()["records"]:
             numbers = [*record["probabilities"].values(), *(record[kind] for kind in (*UNCERTAINTIES, "novelty"))]
-            writer.writerow([record["class"], *(f"{number:.9g}" for number in numbers)])  # 9 digits: every float32
+            digits = [f"{number:.9g}" for number in numbers]  # 9 digits: every float32
+            beside = [record[name] for name in flags]
+            writer.writerow([*record.get("ids", {}).values(), record["class"], *digits, *beside])
         return stream.getvalue()
 
     def to_npz(self) -> bytes:
@@ -134,16 +150,18 @@ def predict(
     key = _chosen(state, run)
     terms = SiteState(state, key).terms(settings.methods)
     shares = None if prior is None else parsed(prior, terms.class_names)
-    x = _inputs(source, settings.data, terms)
+    new = _inputs(source, settings.data, terms)
     device = find_device(settings.device, "device")
     node = Node(terms, load_site(settings, terms), state, share_metrics=False, device=device, key=key)
     alignment = read_alignment(settings.alignment, terms)
-    inputs = channels_last(torch.from_numpy(alignment.normalised(x)))
+    inputs = channels_last(torch.from_numpy(alignment.normalised(new.x)))
     prediction = node.predict(inputs, variant, shares)
     features = standard_features(alignment.tensor(), terms.privacy.features, "flip" in terms.training.augment)
     novelty = features.novelty(features(inputs)).float()
     asked: Asked = "variant" if shares is None else shares if isinstance(shares, str) else "given"
-    return SitePrediction(settings.name, key, terms.method, terms.class_names, prediction, novelty, asked)
+    return SitePrediction(
+        settings.name, key, terms.method, terms.class_names, prediction, novelty, asked, new.ids, new.flags
+    )
 
 
 def _chosen(state: Path, run: str | None) -> str:
@@ -157,16 +175,18 @@ def _chosen(state: Path, run: str | None) -> str:
     return run or runs[0]
 
 
-def _inputs(source: Path, settings: RecordsSettings, terms: Terms) -> Floats:
+def _inputs(source: Path, settings: RecordsSettings, terms: Terms) -> NewRecords:
     """New records as loaded, before they are scaled."""
     origin = f"--input {source}"
+    if terms.coding is not None and source.suffix in (".csv", ".parquet"):
+        return read_new(source, settings, terms.coding, origin)
     match source.suffix:
         case ".npz":
             file = NpzFile(source, origin)
             name = file.files[0] if len(file.files) == 1 else ARRAY
             x = inputs_of(origin, name, file.array(name))
         case ".csv":
-            table = Table.read(source, origin)
+            table = Table.read(source, origin, settings.delimiter, settings.encoding)
             x = table.numbers([table.column("feature", name) for name in _features(settings, table)])
         case _:
             raise UserError(f"{origin}: its name must end in .npz or .csv")
@@ -174,11 +194,12 @@ def _inputs(source: Path, settings: RecordsSettings, terms: Terms) -> Floats:
     if len(x) == 0:
         raise UserError(f"{origin} has no records")
     check_finite(origin, x)
-    return x
+    return NewRecords(x)
 
 
 def _features(settings: RecordsSettings, table: Table) -> list[str]:
     """The columns to read: those of the site's own records by name, or all where it has no table."""
     if settings.source == "npz":
         return table.header
-    return feature_columns(settings, Table.read(settings.path, origin_of(settings)))
+    own = Table.read(settings.path, origin_of(settings), settings.delimiter, settings.encoding)
+    return feature_columns(settings, own)

@@ -13,11 +13,13 @@ from fedbnn.base.wording import did_you_mean, listing
 from fedbnn.data.csv_source import Table, class_name
 from fedbnn.data.dataset import Floats, Labels, check_records
 from fedbnn.data.holdout import own_holdout
-from fedbnn.data.identity import identify
+from fedbnn.data.identity import Identity, identify
 from fedbnn.data.npz_source import NpzFile
 from fedbnn.data.stored import Array, inputs_of
+from fedbnn.data.tables.coding import Coding
 from fedbnn.deployment.alignment import read_alignment
 from fedbnn.deployment.site_file import RecordsSettings, SiteSettings
+from fedbnn.deployment.site_table import read_columns, reader_of, report_oddities
 from fedbnn.deployment.terms import Terms
 from fedbnn.federation.engines import Site
 from fedbnn.federation.method import Client
@@ -36,9 +38,15 @@ class Half(NamedTuple):
     x: Floats
     y: Labels
     texts: Sequence[str]
+    identity: Identity | None = None  # where inputs are not what was read
 
     def take(self, rows: Labels) -> "Half":
-        return Half(self.x[rows], self.y[rows], [self.texts[row] for row in rows])
+        identity = None if self.identity is None else self.identity[rows]
+        return Half(self.x[rows], self.y[rows], [self.texts[row] for row in rows], identity)
+
+    def identified(self) -> Identity:
+        """Which records these are, as they were read."""
+        return identify(self.x, self.texts) if self.identity is None else self.identity
 
 
 def load_site(settings: SiteSettings, terms: Terms) -> Site:
@@ -51,8 +59,9 @@ def load_site(settings: SiteSettings, terms: Terms) -> Site:
     index = index_of(settings.name, terms)
     alignment = read_alignment(settings.alignment, terms)
     check_augmentation(terms.training, terms.input_shape)
-    (x, y, texts), test = _records(settings.data, terms, promised)
-    x_test, y_test, _ = test or (x[:0], y[:0], ())
+    train, test = _records(settings.data, terms, promised)
+    x, y = train.x, train.y
+    x_test, y_test = (test.x, test.y) if test else (x[:0], y[:0])
     own = np.isin(y_test, np.unique(y))
     if test and not own.any():
         raise UserError(f"{origin_of(settings.data)}: no test record is of a class that the site holds; leave them out")
@@ -71,7 +80,7 @@ def load_site(settings: SiteSettings, terms: Terms) -> Site:
         multiplicity=_multiplicity(settings, terms),
         # One place for all of the site's ledgers: whatever the terms call it, there is one cap.
         ledgers=settings.state / "ledgers",
-        identity=torch.from_numpy(identify(x, texts)) if promised else None,
+        identity=torch.from_numpy(train.identified()) if promised else None,
         clients=len(terms.sites),
         signers=terms.signers,
         signing_key=_signing_key(settings, terms, index),
@@ -189,15 +198,37 @@ def _labels(origin: str, key: str, y: Array, names: tuple[str, ...]) -> Labels:
 
 
 def _csv(settings: RecordsSettings, origin: str, terms: Terms, promised: bool) -> dict[str, Half]:
-    table = Table.read(settings.path, origin)
+    if terms.coding is not None:
+        return _described(settings, origin, terms, terms.coding, promised)
+    if settings.source == "parquet":
+        raise UserError(f"{origin}: source = 'parquet' needs terms that describe columns; these do not: use csv or npz")
+    table = Table.read(settings.path, origin, settings.delimiter, settings.encoding)
     target = table.column("data.target", settings.target)
     columns = [table.column("data.columns", name) for name in feature_columns(settings, table)]
     texts = table.texts(target)
     y = _indices(texts, terms.class_names, lambda record: f"{origin}, line {table.rows[record][0]}")
     whole = Half(table.numbers(columns, or_nan=promised), y, [class_name(text) for text in texts])
-    if settings.test_fraction == 0:
+    return _divided(whole, settings.test_fraction)
+
+
+def _described(settings: RecordsSettings, origin: str, terms: Terms, coding: Coding, promised: bool) -> dict[str, Half]:
+    """The same for a table whose columns the terms describe."""
+    table = reader_of(settings, coding).read(settings.path, origin, settings.source)
+    cells = table.column("data.target", settings.target)
+    texts = [cell or "" for cell in cells]
+    y = _indices(texts, terms.class_names, lambda record: str(table.places[record]))
+    encoded = read_columns(table, settings, coding, origin)
+    report_oddities(encoded, origin, promised)
+    labels = [class_name(text) for text in texts]
+    identity = table.identity(labels, without=[settings.target])
+    return _divided(Half(encoded.x, y, labels, identity), settings.test_fraction)
+
+
+def _divided(whole: Half, fraction: float) -> dict[str, Half]:
+    """Records to train on and, if there are to be any, to be scored on."""
+    if fraction == 0:
         return {"train": whole}
-    held_out = own_holdout(identify(whole.x, whole.texts), settings.test_fraction)
+    held_out = own_holdout(whole.identified(), fraction)
     train, test = (whole.take(np.flatnonzero(half)) for half in (~held_out, held_out))
     return {"train": train, "test": test} if held_out.any() else {"train": train}
 

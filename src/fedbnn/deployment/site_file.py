@@ -8,7 +8,8 @@ from pydantic import Field, field_validator, model_validator
 
 from fedbnn.base.devices import ALLOWED, DeviceName
 from fedbnn.base.files import expanded
-from fedbnn.base.settings import read_toml, settings
+from fedbnn.base.settings import read_toml, settings, with_default
+from fedbnn.data.tables.layout import MISSING, Decimal, Delimiter, Encoding, Layout
 from fedbnn.deployment.terms import Terms
 from fedbnn.models.architectures import ModelSettings
 from fedbnn.privacy import Budget
@@ -19,28 +20,44 @@ class RecordsSettings:
     """Where the site's records are. Labels are names of the terms' classes, or (npz) whole numbers 0 .. C - 1."""
 
     path: Path = Field(description="the file")
-    source: Literal["npz", "csv"] = Field(
+    source: Literal["npz", "csv", "parquet"] = Field(
         default="npz",
-        description="npz: arrays x_train, y_train and, to be scored, x_test, y_test; csv: a table with a header row",
+        description="npz: arrays x_train, y_train and, to be scored, x_test, y_test; csv: a table with a header row; "
+        "parquet: a table whose columns the terms describe",
     )
-    target: str = Field(default="", description="column that holds the class; csv only")
+    target: str = Field(default="", description="column that holds the class; tables only")
     columns: tuple[str, ...] = Field(
-        default=(), description="columns that hold the features, in the order agreed on; csv only; none: all others"
+        default=(),
+        description="columns that hold the features, in the order agreed on; tables only; none: by name where the "
+        "terms describe columns, else all others",
     )
+    units: dict[str, str] = Field(
+        default_factory=dict,
+        description="units of columns in this file, by the name agreed on; others than the terms say are refused",
+    )
+    delimiter: Delimiter = with_default(Layout, "delimiter", "auto")
+    decimal: Decimal = with_default(Layout, "decimal", ".")
+    encoding: Encoding = with_default(Layout, "encoding", "auto")
+    missing: tuple[str, ...] = with_default(Layout, "missing", MISSING)
     test_fraction: float = Field(
         default=0.25,
         ge=0,
         lt=1,
         description="share of the records held out to be scored on, about, each decided by its own content; 0: none; "
-        "csv only",
+        "tables only",
     )
+
+    @property
+    def layout(self) -> Layout:
+        """How files of text are laid out."""
+        return Layout(self.delimiter, self.decimal, self.encoding, self.missing)
 
     @model_validator(mode="after")
     def _fits_the_source(self) -> "RecordsSettings":
         if self.source == "npz" and (self.target or self.columns):
-            raise ValueError("target and columns are for source = 'csv'; leave them out")
-        if self.source == "csv" and not self.target:
-            raise ValueError("target is missing: source = 'csv' needs the column that holds the class")
+            raise ValueError("target and columns are for source = 'csv' and 'parquet'; leave them out")
+        if self.source != "npz" and not self.target:
+            raise ValueError(f"target is missing: source = '{self.source}' needs the column that holds the class")
         if repeated := {name for name in self.columns if self.columns.count(name) > 1}:
             raise ValueError(f"columns names {sorted(repeated)[0]!r} more than once")
         if self.target in self.columns:

@@ -14,6 +14,7 @@ from fedbnn.base.errors import UserError
 from fedbnn.base.settings import explain, parsed, settings
 from fedbnn.data import FederatedData
 from fedbnn.data.dataset import Floats, fingerprint_of
+from fedbnn.data.tables.coding import Coding, ColumnCode, check_columns
 from fedbnn.federation.method import Method
 from fedbnn.methods.registry import check_name, find_method, known_method
 from fedbnn.models.training import TrainingSettings
@@ -61,6 +62,11 @@ class Terms:
     training: TrainingSettings = Field(description="the budget of local training")
     privacy: PrivacySettings = Field(description="what sites let out, and at which price")
     evaluate_every: int = Field(ge=1, description="score all sites every so many rounds (and always after the last)")
+    columns: tuple[ColumnCode, ...] = Field(
+        default=(),
+        description="of a table: its columns by name, and how their cells become inputs; none: inputs are numbers as "
+        "they stand in a site's file",
+    )
     multiplicity: int = Field(
         default=1,
         ge=1,
@@ -92,6 +98,14 @@ class Terms:
         if len(shape) not in (1, 3):
             raise ValueError("must be [channels, height, width] or [features]")
         return shape
+
+    @model_validator(mode="after")
+    def _columns_fit(self) -> "Terms":
+        if self.columns:
+            check_columns(self.columns)
+            if self.input_shape != (count := (sum(len(column.features) for column in self.columns),)):
+                raise ValueError(f"input_shape is {list(self.input_shape)}, but columns have {count[0]} features")
+        return self
 
     @field_validator("privacy")
     @classmethod
@@ -127,6 +141,7 @@ class Terms:
                 sites=data.client_names,
                 class_names=data.dataset.class_names,
                 input_shape=data.dataset.input_shape,
+                columns=data.coding.columns if data.coding else (),
                 alignment=AlignmentTerms(source, len(raw), alignment_hash(raw)),
                 training=config.training,
                 privacy=replace(config.privacy, ledgers=""),
@@ -157,7 +172,14 @@ class Terms:
 
     def to_dict(self) -> dict[str, Any]:
         found: dict[str, Any] = TypeAdapter(Terms).dump_python(self, mode="json")
+        if not self.columns:
+            del found["columns"]  # terms without any have the digest that they had before there were some
         return found
+
+    @property
+    def coding(self) -> Coding | None:
+        """How a table's cells become inputs, where that was agreed on."""
+        return Coding(self.columns) if self.columns else None
 
     def chosen(self, origin: str = "terms") -> Method[Any, Any]:
         """The method to run, with its settings."""

@@ -18,7 +18,7 @@ from fedbnn.data.tables.columns import ColumnSettings
 from fedbnn.data.tables.raw import Cells, RawTable
 
 MOST_VALUES = 20  # of a text that is guessed to be a category
-MOST_UNREADABLE = 0.5
+MOSTLY = 0.5
 
 
 def fit(
@@ -39,9 +39,11 @@ def fit(
 
 
 def _words(name: str, settings: ColumnSettings) -> str:
+    guess = f"column {name!r} is not declared; by the public records"
+    if settings.kind == "ignore":
+        return f"{guess} it is left out: its texts hardly repeat, or it is always missing"
     values = f" of {listing(settings.values)}" if settings.kind == "category" else ""
-    reason = "" if settings.kind != "ignore" else ": its texts hardly repeat, or it is always missing"
-    return f"column {name!r} is not declared; by the public records it is taken as {settings.kind}{values}{reason}"
+    return f"{guess} it is taken as {settings.kind}{values}"
 
 
 def _guessed(name: str, column: Cells, decimal: str, field: str) -> ColumnSettings:
@@ -53,7 +55,7 @@ def _guessed(name: str, column: Cells, decimal: str, field: str) -> ColumnSettin
         )
     if not there:
         return ColumnSettings("ignore")
-    if identifying.named(name) and identifying.unique(column):
+    if identifying.named(name) and identifying.distinct(column) > MOSTLY:
         return ColumnSettings("id")
     if not np.isnan([cells.numbers(decimal)(cell) for cell in there]).any():
         return ColumnSettings("number")
@@ -81,7 +83,7 @@ def _fitted(name: str, settings: ColumnSettings, column: Cells, decimal: str, fi
     read = code.read(column, decimal)
     unreadable = read.problems[f"no {settings.kind}"]
     there = ~read.missing
-    if unreadable.sum() > MOST_UNREADABLE * (there | unreadable).sum():
+    if unreadable.sum() > MOSTLY * (there | unreadable).sum():
         first = column[int(unreadable.argmax())]
         raise UserError(
             f"{field}.kind = '{settings.kind}', but most public records hold something else, such as {first!r}; change "

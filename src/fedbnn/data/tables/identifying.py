@@ -9,7 +9,7 @@ NAMES = re.compile(
     r"passport|insurance|iban)([^a-z]|$)"
 )
 CAMEL = re.compile(r"(?<=[a-z])(?=[A-Z])")
-FEWEST = 5  # values of which it means something that all are different
+FEWEST = 5  # values of which it means something that they differ
 
 
 def named(name: str) -> bool:
@@ -18,7 +18,7 @@ def named(name: str) -> bool:
     return NAMES.search(words) is not None
 
 
-def unique(values: Sequence[str | None]) -> bool:
-    """Whether no two records share a value, of at least five that are there."""
+def distinct(values: Sequence[str | None]) -> float:
+    """The share of different values among those that are there; 0 where they are too few to tell."""
     there = [value for value in values if value is not None]
-    return len(there) >= FEWEST and len(set(there)) == len(there)
+    return len(set(there)) / len(there) if len(there) >= FEWEST else 0.0
