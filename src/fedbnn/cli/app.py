@@ -14,6 +14,7 @@ from rich.text import Text
 
 from fedbnn.base.errors import UserError
 from fedbnn.base.version import __version__
+from fedbnn.cli import data as data_cli
 from fedbnn.cli import flower as flower_cli
 from fedbnn.cli import predict as predict_cli
 from fedbnn.cli import privacy as privacy_cli
@@ -51,6 +52,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
+app.add_typer(data_cli.app, name="data")
 app.add_typer(privacy_cli.app, name="privacy")
 app.add_typer(flower_cli.app, name="flower")
 app.command()(reproduce_cli.reproduce)

@@ -138,21 +138,30 @@ def _load(settings: DataSettings) -> Dataset | TableDataset:
             table = load_csv(_file(settings), settings.target, settings.client_column, settings.test_fraction)
             return _first(table, tests) if tests else table
         case "csv" | "parquet":
-            tables = load_tables(
-                _path(settings),
-                settings.source,
-                settings.target,
-                settings.client_column,
-                settings.test_fraction,
-                settings.columns,
-                settings.layout,
-            )
+            tables = _tables(settings)
             return tables.first_tests(tests) if tests else tables
         case name if name == "digits" or name in KNOWN:
             return dataset_of(_complete(name), name, () if name == "digits" else KNOWN[name].names, tests)
     raise UserError(
         f"data.source = {settings.source!r} is not known; sources are: {listing(SOURCES)}"
         f"{did_you_mean(settings.source, SOURCES)}"
+    )
+
+
+def raw_tables(settings: DataSettings) -> TableDataset | None:
+    """The cells of a table, also of one that `load_dataset` reads as numbers at once: the same rows in order."""
+    return _tables(settings) if settings.source in ("csv", "parquet") else None
+
+
+def _tables(settings: DataSettings) -> TableDataset:
+    return load_tables(
+        _path(settings),
+        settings.source,
+        settings.target,
+        settings.client_column,
+        settings.test_fraction,
+        settings.columns,
+        settings.layout,
     )
 
 

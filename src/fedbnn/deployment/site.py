@@ -59,7 +59,7 @@ def load_site(settings: SiteSettings, terms: Terms) -> Site:
     index = index_of(settings.name, terms)
     alignment = read_alignment(settings.alignment, terms)
     check_augmentation(terms.training, terms.input_shape)
-    train, test = _records(settings.data, terms, promised)
+    train, test = site_records(settings.data, terms, promised)
     x, y = train.x, train.y
     x_test, y_test = (test.x, test.y) if test else (x[:0], y[:0])
     own = np.isin(y_test, np.unique(y))
@@ -151,7 +151,7 @@ def origin_of(settings: RecordsSettings) -> str:
     return f"data.path = '{settings.path}'"
 
 
-def _records(settings: RecordsSettings, terms: Terms, promised: bool) -> tuple[Half, Half | None]:
+def site_records(settings: RecordsSettings, terms: Terms, promised: bool) -> tuple[Half, Half | None]:
     """Records to train on and, where there are any, those to be scored on, as loaded and checked."""
     origin = origin_of(settings)
     halves = _npz(settings.path, origin, terms) if settings.source == "npz" else _csv(settings, origin, terms, promised)

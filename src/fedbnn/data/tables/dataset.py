@@ -88,6 +88,8 @@ class TableDataset:
         if kind is None:
             raise UserError(f"{field}: for tables it is a .csv or .parquet file with the same columns")
         table = self.reader.read(Path(source), field, kind)
+        ids = [name for name in self.names if name in self.declared and self.declared[name].kind == "id"]
+        table = dataclasses.replace(table, columns={name: (None,) * len(table) for name in ids} | dict(table.columns))
         check_has(table, self.names, field)
         if points > len(table):
             raise UserError(f"data.alignment = {points}, but {field} has only {len(table)} records; lower it")

@@ -21,6 +21,7 @@ from fedbnn.base.version import __version__
 from fedbnn.data import FederatedData
 from fedbnn.data.dataset import Floats, Labels
 from fedbnn.data.federated import Split
+from fedbnn.data.tables.coding import ColumnCode
 from fedbnn.deployment.alignment import write_alignment
 from fedbnn.deployment.terms import RUN_NAME, Terms, alignment_of
 from fedbnn.federation.engines import Site
@@ -130,11 +131,7 @@ methods = {methods}
 source = "npz"
 path = "records.npz"
 
-# Your own table instead of the two lines above: a header row, one record a line, features in the units agreed on.
-# source = "csv"
-# path = "/data/patients.csv"
-# target = "diagnosis"                 # the column that holds the class, by its name
-# columns = ["age", "sex", "chol"]     # the features, in the order agreed on: {shape} of them
+{own}
 # test_fraction = 0.25                 # about this share of the records is held out to score your model on
 
 # Your own architecture (see `fedbnn models`), or your own code as "package.module:factory"
@@ -146,6 +143,23 @@ options = {options}
 # Terms may ask for less. Terms that ask for more, or that protect nothing, are refused.
 {privacy}
 """
+
+OWN_NUMBERS = """\
+# Your own table instead of the two lines above: a header row, one record a line, features in the units agreed on.
+# source = "csv"
+# path = "/data/patients.csv"
+# target = "diagnosis"                 # the column that holds the class, by its name
+# columns = ["age", "sex", "chol"]     # the features, in the order agreed on: {shape} of them"""
+
+OWN_COLUMNS = """\
+# Your own table instead of the two lines above: a header row, one record a line, with these columns in any order:
+{columns}
+# source = "csv"                       # or parquet
+# path = "/data/patients.csv"
+# target = "diagnosis"                 # the column that holds the class, by its name
+# columns = [...]                      # what yours are called, in the order above, where names differ
+# units = {{{units}}}   # what yours are in: a run with others is refused
+# decimal = ","                        # and delimiter, encoding and missing, if need be"""
 
 SIGNING_KEY = "signing.key"
 SIGNS = f"""
@@ -287,7 +301,7 @@ def _write_site(folder: Path, site: Site, terms: Terms, config: Config, data: Fe
         signs=SIGNS if terms.signers else "",
         classes=_class_list(terms.class_names),
         source=data.dataset.name,
-        shape=" x ".join(map(str, terms.input_shape)),
+        own=_own_table(terms),
         model=toml_value(client.model.name),
         options=toml_value(client.model.options),
         privacy=cap,
@@ -308,6 +322,28 @@ def records_of(data: FederatedData, index: int, split: Split) -> dict[str, Float
     if data.natural and groups is not None:
         scored = np.equal(groups, data.client_names[index])
     return {"x_train": x[rows], "y_train": y[rows], "x_test": inputs[scored], "y_test": labels[scored]}
+
+
+def _own_table(terms: Terms) -> str:
+    """How a site would name a table of its own, as a comment."""
+    if terms.coding is None:
+        return OWN_NUMBERS.format(shape=" x ".join(map(str, terms.input_shape)))
+    lines = [f"#   {toml_value(column.name)}: {_told(column)}" for column in terms.columns if column.kind != "id"]
+    units = [f"{toml_value(column.name)} = {toml_value(column.unit)}" for column in terms.columns if column.unit]
+    return OWN_COLUMNS.format(columns="\n".join(lines), units=", ".join(units))
+
+
+def _told(column: ColumnCode) -> str:
+    """A column in one line, whatever its texts hold."""
+    low, high = ("" if bound is None else f"{bound:g}" for bound in (column.low, column.high))
+    facts = [
+        column.kind,
+        toml_value(column.unit) if column.unit else "",
+        f"from {low}" if low else "",
+        f"to {high}" if high else "",
+        toml_value(column.values) if column.values else "",
+    ]
+    return ", ".join(fact for fact in facts if fact)
 
 
 def _class_list(class_names: tuple[str, ...], most: int = 12) -> str:

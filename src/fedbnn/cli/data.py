@@ -1,0 +1,58 @@
+"""The commands of `fedbnn data`: parse, call one function, print."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from fedbnn.base.errors import UserError
+from fedbnn.cli.tables import Printed
+from fedbnn.cli.terminal import ConfigFile, Json, Set, echo_json, out_console, say
+from fedbnn.data.check import check_data
+from fedbnn.deployment.site_check import check_site
+from fedbnn.report import check_tables
+from fedbnn.report.check_page import write_check
+from fedbnn.runs.config import load_config
+
+app = typer.Typer(no_args_is_help=True, help="Look at records before anything runs.")
+
+
+@app.callback()
+def _main() -> None:
+    pass
+
+
+@app.command()
+def check(
+    config: ConfigFile = None,
+    site: Annotated[
+        Path | None, typer.Option(help="A site's own site.toml instead: its records, at the site, offline.")
+    ] = None,
+    changes: Set = None,
+    out: Annotated[Path | None, typer.Option(help="Write a page with pictures to this .html file.")] = None,
+    as_json: Json = False,
+) -> None:
+    """Show what each client would hold: records, classes, missing values, duplicates, columns that name people.
+
+    It tells of private records, and is for those who may see them. CONFIG as in `run`.
+    """
+    if site is not None and (config is not None or changes):
+        raise UserError("--site is a site's own file: leave CONFIG and --set out")
+    if site is not None:
+        found = check_site(site)
+    else:
+        settings = load_config(config, changes or [])
+        found = check_data(settings.data, settings.partition, settings.seed)
+    if out is not None:
+        write_check(found, out)
+    if as_json:
+        echo_json(found.to_dict())
+        return
+    out_console.print(Printed(check_tables.clients(found)))
+    if found.columns:
+        out_console.print()
+        out_console.print(Printed(check_tables.columns(found)))
+    for note in found.notes:
+        say(f"note: {note}")
+    if out is not None:
+        say(f"Page: {out.resolve()}")
