@@ -160,3 +160,43 @@ def test_asked_for_explicitly_it_is_refused(call: Call, tiny: tuple[str, ...], t
     assert (code, out) == (2, "")
     assert err.startswith("error: method 'fedavg' averages weights")
     assert list(tmp_path.iterdir()) == []
+
+
+# A file of one's own on top of a preset
+
+
+def test_a_file_may_build_on_a_preset(tmp_path: Path) -> None:
+    file = tmp_path / "mine.toml"
+    file.write_text('preset = "table"\nseed = 3\n[methods.fedbnn]\nmc_samples = 7\n[data]\nsource = "digits"\n')
+    mine, below = load_config(file, ["rounds=4"]), load_config(Path("table"))
+    assert (mine.seed, mine.rounds, mine.data.source) == (3, 4, "digits")
+    assert mine.data.alignment == below.data.alignment  # of a table, what is not said is the preset's
+    assert mine.models == below.models
+    assert mine.methods.fedbnn.mc_samples == 7
+    assert mine.methods.fedbnn.kl_weight == below.methods.fedbnn.kl_weight
+
+
+def test_a_file_on_an_unknown_preset_is_refused(call: Call, tmp_path: Path) -> None:
+    file = tmp_path / "mine.toml"
+    for named in ('"tabel"', "3"):
+        file.write_text(f"preset = {named}\n")
+        code, out, err = call("run", file)
+        assert (code, out) == (2, "")
+        assert err.startswith("error: preset = ")
+        assert "is not one of: digits-homogeneous, images, private-images" in err
+    assert "did you mean" in load_refusal(file, "tabel")
+
+
+def load_refusal(file: Path, name: str) -> str:
+    file.write_text(f'preset = "{name}"\n')
+    with pytest.raises(UserError) as refused:
+        load_config(file)
+    return str(refused.value)
+
+
+@pytest.mark.parametrize("kind", ["images", "table"])
+def test_the_private_preset_is_the_other_with_noise(kind: str) -> None:
+    plain, private = load_config(Path(kind)), load_config(Path(f"private-{kind}"))
+    assert not plain.privacy.on
+    assert private.privacy.on
+    assert {**private.to_json(), "privacy": None} == {**plain.to_json(), "privacy": None}

@@ -9,6 +9,7 @@ from fedbnn.base.errors import UserError
 from fedbnn.base.files import expanded
 from fedbnn.base.wording import did_you_mean
 from fedbnn.data.dataset import Floats, check_finite
+from fedbnn.data.generated import GENERATED, generated
 from fedbnn.data.known import KNOWN
 from fedbnn.data.npz_source import NpzFile
 from fedbnn.data.sources import DataSettings, obtain, unseen_inputs
@@ -22,9 +23,11 @@ UNSEEN = "unseen"
 def alignment_inputs(settings: DataSettings, shape: tuple[int, ...], seed: int) -> Floats:
     """`data.alignment` inputs of `data.alignment_source`, drawn from its training half or, without one, its test half.
 
-    They come as they are loaded: scaling is the caller's.
+    They come as they are loaded: scaling is the caller's. Some kinds of images are made instead (`data.generated`).
     """
     field = "data.alignment_source"
+    if settings.alignment_source in GENERATED:
+        return generated(field, settings.alignment_source, settings.alignment, shape, seed)
     origin, x = _inputs(field, settings.alignment_source, settings, ("train", "test"))
     if settings.alignment > len(x):
         raise UserError(f"data.alignment = {settings.alignment}, but {origin} has only {len(x)} inputs; lower it")
@@ -39,6 +42,8 @@ def foreign_inputs(source: str, settings: DataSettings, shape: tuple[int, ...]) 
     """
     if source == UNSEEN:
         return unseen_inputs(settings)
+    if source in GENERATED:
+        return generated("evaluation.foreign", source, settings.test_records or FOREIGN, shape, 0)
     origin, x = _inputs("evaluation.foreign", source, settings, ("test",))
     return _checked("evaluation.foreign", source, origin, x[: settings.test_records or FOREIGN], shape)
 
@@ -57,8 +62,9 @@ def _stored(field: str, source: str) -> Stored:
         return obtain(field, source)
     if source.endswith(".npz"):
         return NpzFile(source, f"{field} = {source!r}")
+    known = (*NAMED, *GENERATED)
     raise UserError(
-        f"{field} = {source!r} is neither an .npz file nor one of: {', '.join(NAMED)}{did_you_mean(source, NAMED)}"
+        f"{field} = {source!r} is neither an .npz file nor one of: {', '.join(known)}{did_you_mean(source, known)}"
     )
 
 

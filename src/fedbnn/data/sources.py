@@ -83,8 +83,9 @@ class DataSettings:
     )
     alignment_source: str = Field(
         default="",
-        description="Draw the alignment set from the inputs of another data set instead: its name or an .npz file, for "
-        "tables with data.columns a .csv or .parquet file; all training records are then the clients'.",
+        description="Take the alignment set from elsewhere instead: inputs of another data set (its name or an .npz "
+        "file; for tables with data.columns a .csv or .parquet file), or images made from chance (noise, leaves, "
+        "fractals); all training records are then the clients'.",
     )
     inputs: Inputs = Field(
         default="raw",

@@ -14,6 +14,7 @@ from pydantic.fields import FieldInfo
 from fedbnn.base.devices import ALLOWED, DeviceName
 from fedbnn.base.errors import UserError
 from fedbnn.base.settings import STRICT, as_json, fields_of, parsed, read_tables, settings
+from fedbnn.base.wording import did_you_mean
 from fedbnn.data import DataSettings, PartitionSettings
 from fedbnn.federation.method import Method
 from fedbnn.methods import METHODS
@@ -167,10 +168,32 @@ def raw_config(path: Path | None = None, overrides: Sequence[str] = ()) -> dict[
                 f"no configuration file and no preset {path} (presets: {', '.join(presets())}); `fedbnn config` prints "
                 "a file to start from"
             )
-        raw = read_tables(path)
+        raw = _on_preset(read_tables(path))
     for override in overrides:
         _apply(raw, override)
     return raw
+
+
+def _on_preset(raw: dict[str, Any]) -> dict[str, Any]:
+    """Tables that say `preset = "NAME"` on top of those of this preset: a table is joined, anything else replaced."""
+    if "preset" not in raw:
+        return raw
+    named = raw["preset"]
+    if not isinstance(named, str) or named not in presets():
+        raise UserError(
+            f"preset = {named!r} is not one of: {', '.join(presets())}{did_you_mean(str(named), presets())}; leave it "
+            "out to begin from the defaults"
+        )
+    own = {key: value for key, value in raw.items() if key != "preset"}
+    return _joined(read_tables(PRESETS / f"{named}.toml"), own)
+
+
+def _joined(below: dict[str, Any], above: dict[str, Any]) -> dict[str, Any]:
+    both = {
+        key: _joined(below[key], value) if isinstance(value, dict) and isinstance(below.get(key), dict) else value
+        for key, value in above.items()
+    }
+    return {**below, **both}
 
 
 def presets() -> dict[str, str]:
