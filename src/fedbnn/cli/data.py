@@ -11,7 +11,7 @@ from fedbnn.cli.terminal import ConfigFile, Json, Set, echo_json, out_console, s
 from fedbnn.data.check import check_data
 from fedbnn.deployment.site_check import check_site
 from fedbnn.report import check_tables
-from fedbnn.report.check_page import write_check
+from fedbnn.report.check_page import check_out, write_check
 from fedbnn.runs.config import load_config
 
 app = typer.Typer(no_args_is_help=True, help="Look at records before anything runs.")
@@ -38,6 +38,8 @@ def check(
     """
     if site is not None and (config is not None or changes):
         raise UserError("--site is a site's own file: leave CONFIG and --set out")
+    if out is not None:
+        check_out(out)
     if site is not None:
         found = check_site(site)
     else:
