@@ -199,6 +199,7 @@ def test_datasets_says_what_is_where(cache, tmp_path, monkeypatch, capsys):
         "npz": False,
         "csv": False,
         "parquet": False,
+        "folder": False,
     }
     assert entries["mnist"]["where"] == str(folder / "mnist")
     assert entries["fashion_mnist"]["where"] == f"test half only: {folder / 'fashion_mnist_test.npz'}"

@@ -35,6 +35,14 @@ def expanded(path: str | Path, origin: str) -> Path:
     raise UserError(f"{origin}: no file can have such a name")
 
 
+def is_folder(path: Path) -> bool:
+    """Whether a folder is there; no path, however odd, is an error."""
+    try:
+        return path.is_dir()
+    except OSError:  # too long a name, for instance
+        return False
+
+
 def write_atomically(path: Path, content: str | bytes, mode: int = 0o666) -> None:
     """The file is either as it was or new, whole and on disk, under its name too; `mode` is what umask takes from."""
     data = content.encode() if isinstance(content, str) else content

@@ -13,7 +13,7 @@ from fedbnn.deployment.site_check import check_site
 from fedbnn.privacy import Budget
 from fedbnn.privacy.chain import write_durably
 from fedbnn.report import check_tables
-from fedbnn.report.check_page import write_check
+from fedbnn.report.check_page import check_out, write_check
 from fedbnn.runs import made_up
 from fedbnn.runs.config import load_config
 
@@ -41,6 +41,8 @@ def check(
     """
     if site is not None and (config is not None or changes):
         raise UserError("--site is a site's own file: leave CONFIG and --set out")
+    if out is not None:
+        check_out(out)
     if site is not None:
         found = check_site(site)
     else:

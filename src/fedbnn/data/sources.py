@@ -6,15 +6,17 @@ from typing import Literal
 from pydantic import Field
 
 from fedbnn.base.errors import UserError
-from fedbnn.base.files import expanded
+from fedbnn.base.files import expanded, is_folder
 from fedbnn.base.settings import settings, with_default
 from fedbnn.base.wording import did_you_mean, listing
 from fedbnn.data.csv_source import load_csv
 from fedbnn.data.dataset import Dataset, Floats
 from fedbnn.data.digits_source import Digits
 from fedbnn.data.download import DownloadFailed, download
+from fedbnn.data.folder_source import load_folder
 from fedbnn.data.known import KNOWN, find, what_to_put_where
 from fedbnn.data.npz_source import load_npz
+from fedbnn.data.own_source import load_own
 from fedbnn.data.stored import Stored, dataset_of
 from fedbnn.data.tables.columns import ColumnSettings
 from fedbnn.data.tables.dataset import TableDataset, load_tables
@@ -26,6 +28,7 @@ SOURCES: dict[str, str] = {
     "npz": "your arrays x_train, y_train, x_test, y_test in a NumPy archive; images or a table",
     "csv": "your table with a header row, a column of classes and, optionally, one of clients; or one file a client",
     "parquet": "the same in Parquet files (needs the extra fedbnn[parquet])",
+    "folder": "your images of one size, one folder a class (needs the extra fedbnn[images])",
 }
 
 
@@ -38,11 +41,12 @@ class DataSettings:
 
     source: str = Field(
         default="digits",
-        description="Name of a data set, or npz, csv or parquet for a file of yours (see `fedbnn datasets`).",
+        description="Name of a data set, or npz, csv, parquet or folder for files of yours (see `fedbnn datasets`), or "
+        "a function of yours that returns a Dataset or arrays, as 'package.module:function'.",
     )
     path: str | tuple[str, ...] = Field(
         default="",
-        description="File to read when the source is npz, csv or parquet; of tables also a folder or a list of files, "
+        description="File or folder to read when it is yours; of tables also a folder or a list of files, "
         "one a client, whose name is the file's.",
     )
     target: str = Field(default="", description="Column that holds the class; tables only.")
@@ -63,7 +67,8 @@ class DataSettings:
         default=0.25,
         gt=0,
         lt=1,
-        description="Share of records held out for testing, the same for each class and client; tables only.",
+        description="Share of records held out for testing, the same for each class and client; tables, "
+        "folder and your own (x, y).",
     )
     test_records: int = Field(
         default=0,
@@ -141,6 +146,11 @@ def _load(settings: DataSettings) -> Dataset | TableDataset:
         case "csv" | "parquet":
             tables = _tables(settings)
             return tables.first_tests(tests) if tests else tables
+        case "folder":
+            return load_folder(_file(settings), settings.test_fraction, tests)
+        case name if ":" in name:
+            own = load_own(name, settings.test_fraction)
+            return _first(own, tests) if tests else own
         case name if name == "digits" or name in KNOWN:
             return dataset_of(_complete(name), name, () if name == "digits" else KNOWN[name].names, tests)
     raise UserError(
@@ -202,7 +212,7 @@ def _numeric(settings: DataSettings) -> bool:
     """Whether this is one table of which every feature is a number, as long as nothing else is said."""
     if settings.columns or not isinstance(settings.path, str) or settings.layout != Layout(settings.delimiter):
         return False
-    return not expanded(settings.path, f"data.path = {settings.path!r}").is_dir() or not settings.path
+    return not settings.path or not is_folder(expanded(settings.path, f"data.path = {settings.path!r}"))
 
 
 def _path(settings: DataSettings) -> str | tuple[str, ...]:

@@ -23,9 +23,15 @@ def render(check: DataCheck) -> str:
     return environment("fedbnn.report").get_template("check.html.j2").render(context)
 
 
-def write_check(check: DataCheck, out: Path) -> None:
+def check_out(out: Path) -> None:
+    """Refuse, before any work, a file that `write_check` could not write."""
     if out.suffix != ".html":
         raise UserError(f"--out {out}: its name must end in .html")
+    if not out.parent.is_dir():
+        raise UserError(f"--out {out}: there is no folder {out.parent}")
+
+
+def write_check(check: DataCheck, out: Path) -> None:
     try:
         write_atomically(out, render(check))
     except OSError as error:

@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from fedbnn.base.errors import UserError
-from fedbnn.base.files import expanded
+from fedbnn.base.files import expanded, is_folder
 from fedbnn.base.wording import listing
 from fedbnn.data.csv_source import classes_of, missing_target, tested
 from fedbnn.data.dataset import Dataset, Floats, Labels, Names
@@ -175,7 +175,7 @@ def files_of(path: str | tuple[str, ...], source: str, origin: str) -> list[Path
     """The files that a path means: itself, those of a folder in the order of their names, or those of a list."""
     if isinstance(path, tuple):
         files = [expanded(one, origin) for one in path]
-    elif (place := expanded(path, origin)).is_dir():
+    elif is_folder(place := expanded(path, origin)):
         endings = ENDINGS[source]
         files = sorted(one for one in place.iterdir() if one.suffix.lower() in endings and not one.name.startswith("."))
         if not files:

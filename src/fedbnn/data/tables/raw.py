@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from fedbnn.base.errors import UserError
 from fedbnn.base.files import expanded
-from fedbnn.base.wording import did_you_mean, listing
+from fedbnn.base.wording import did_you_mean, listing, one_line
 from fedbnn.data.csv_source import Table, class_name, number
 from fedbnn.data.identity import HALF, Identity
 from fedbnn.data.tables.layout import Layout
@@ -125,18 +125,19 @@ class TableReader:
 
     def _parquet(self, path: Path, origin: str) -> RawTable:
         try:
-            import pyarrow as pa  # noqa: PLC0415 (an extra)
-            from pyarrow import parquet  # noqa: PLC0415
+            from pyarrow import parquet  # noqa: PLC0415 (an extra)
         except ImportError:
             raise UserError(f"{origin}: Parquet files need pyarrow: pip install 'fedbnn[parquet]'") from None
         file = expanded(path, origin)
         try:
             with file.open("rb") as stream:
                 read = parquet.ParquetFile(stream).read()
+                read.validate(full=True)
+                values = [column.to_pylist() for column in read.columns]
         except FileNotFoundError:
             raise UserError(f"{origin}: there is no such file") from None
-        except (OSError, pa.ArrowException) as error:
-            reason = (str(error) or type(error).__name__).splitlines()[0]
+        except Exception as error:  # Arrow fails in many ways where a file is made up
+            reason = one_line(str(error) or type(error).__name__, 300)
             raise UserError(f"{origin}: cannot be read: {reason}") from None
         names = [str(name).strip() for name in read.column_names]
         if repeated := {name for name in names if names.count(name) > 1}:
@@ -145,7 +146,7 @@ class TableReader:
             raise UserError(f"{origin} has no records")
         columns = {
             name: tuple(None if text is None else self._cell(name, text) for text in _texts(origin, name, column))
-            for name, column in zip(names, read.columns, strict=True)
+            for name, column in zip(names, values, strict=True)
             if name not in self.ignored
         }
         places = tuple(Place(origin, row + 1) for row in range(read.num_rows))
@@ -155,11 +156,11 @@ class TableReader:
         return None if text in self.layout.missing and text not in self.kept.get(column, ()) else text
 
 
-def _texts(origin: str, name: str, column: Any) -> list[str | None]:
+def _texts(origin: str, name: str, column: Sequence[Any]) -> list[str | None]:
     """A column of Parquet as a person would write it."""
     plain = (str, bool, int, float)
     texts: list[str | None] = []
-    for value in column.to_pylist():
+    for value in column:
         if value is None or value != value:  # noqa: PLR0124 (NaN)
             texts.append(None)
         elif isinstance(value, plain) or hasattr(value, "as_tuple"):  # or a decimal number
