@@ -3,15 +3,18 @@
 from fedbnn.federation.metrics.detection import auroc
 from fedbnn.federation.metrics.reliability import ReliabilityBins, reliability
 from fedbnn.federation.metrics.scores import accuracy, brier, nll
+from fedbnn.federation.metrics.selective import RankedCounts, ranked_counts
 from fedbnn.federation.metrics.uncertainty import UncertaintyHistogram, uncertainty_histogram
 
 __all__ = [
+    "RankedCounts",
     "ReliabilityBins",
     "UncertaintyHistogram",
     "accuracy",
     "auroc",
     "brier",
     "nll",
+    "ranked_counts",
     "reliability",
     "uncertainty_histogram",
 ]
