@@ -53,7 +53,7 @@ def test_lac_is_what_another_library_says(n, alpha):
     other = SplitConformalClassifier(Known(), confidence_level=1 - alpha, conformity_score="lac", prefit=True)
     other.conformalize(p, y)
     expected = other.predict_set(new)[1][:, :, 0]
-    assert np.array_equal(Conformal.fit(p, y, alpha).sets(new), expected)
+    assert np.array_equal(Conformal.fit(p, y, alpha, "lac").sets(new), expected)
 
 
 @pytest.mark.parametrize("alpha", [0.1, 0.37])
@@ -80,7 +80,7 @@ def test_coverage_given_the_calibration_records_follows_its_beta_law(n, alpha):
     covered = []
     for _ in range(1500):
         p = 1 - rng.random(n)
-        fitted = Conformal.fit(np.stack([p, 1 - p], 1), np.zeros(n, int), alpha)
+        fitted = Conformal.fit(np.stack([p, 1 - p], 1), np.zeros(n, int), alpha, "lac")
         covered.append(fitted.thresholds[0])
     k = math.ceil((n + 1) * (1 - alpha))
     assert stats.kstest(covered, stats.beta(k, n + 1 - k).cdf).pvalue > 0.01
@@ -109,7 +109,7 @@ def test_classes_are_covered_one_by_one_also_where_their_shares_change():
     for _ in range(250):
         (p, y), (new, true) = sample(rng, 200, shares=before), sample(rng, 200, shares=after)
         for found, within in ((together, "client"), (apart, "class")):
-            held = Conformal.fit(p, y, alpha, within=within).sets(new)[np.arange(200), true]
+            held = Conformal.fit(p, y, alpha, "lac", within).sets(new)[np.arange(200), true]
             found.append([held[true == label].mean() for label in range(4)])
     slack = 4 * np.nanstd(apart, 0) / math.sqrt(250)
     assert (np.nanmean(apart, 0) >= 1 - alpha - slack).all()

@@ -3,8 +3,9 @@
 import csv
 import io
 import json
+import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
@@ -18,19 +19,23 @@ from fedbnn.data.csv_source import Table
 from fedbnn.data.dataset import Floats, check_finite
 from fedbnn.data.npz_source import NpzFile
 from fedbnn.data.stored import inputs_of
-from fedbnn.deployment.alignment import ARRAY, read_alignment
+from fedbnn.deployment.alignment import ARRAY, Alignment, read_alignment
+from fedbnn.deployment.labelled import read_labelled
 from fedbnn.deployment.node import Node
 from fedbnn.deployment.site import check_shape, feature_columns, load_site, origin_of
 from fedbnn.deployment.site_file import RecordsSettings, read_site
 from fedbnn.deployment.state import SiteState, remembered_site, runs_in
 from fedbnn.deployment.terms import Terms
 from fedbnn.features.standard import standard_features
+from fedbnn.federation.calibrated import NEEDED, Calibrated, Wish, seen_before
 from fedbnn.models.bayes import Prediction
-from fedbnn.models.label_prior import parsed
-from fedbnn.models.training import channels_last
+from fedbnn.models.label_prior import Known, parsed
+from fedbnn.models.training import Records, channels_last
 from fedbnn.privacy.chain import write_durably
 
 UNCERTAINTIES = ("total", "epistemic", "aleatoric")
+FOREIGN = "foreign"  # unlike anything in the alignment set
+NO_CLASS = "no class fits"  # the set of classes is empty
 
 Asked = Literal["variant", "own", "uniform", "estimate", "given"]
 """Whose prior over labels it is: the variant's, one of those known by name, or shares that the user gave."""
@@ -42,7 +47,8 @@ class SitePrediction:
 
     `asked` names the label prior that they stand under, and `prior` is what it is: how likely each class was taken to
     be before its record was seen. `novelty` tells of each record how far it is from the alignment set: above 1 it is
-    further than 99 in a hundred of its points, and whatever is said of it deserves doubt.
+    further than 99 in a hundred of its points, and whatever is said of it deserves doubt. `calibrated` has what is
+    promised of sets and abstention, where that was asked for.
     """
 
     site: str
@@ -52,6 +58,33 @@ class SitePrediction:
     prediction: Prediction
     novelty: Tensor
     asked: Asked = "variant"
+    calibrated: Calibrated = field(default_factory=Calibrated)
+
+    @property
+    def sets(self) -> list[tuple[str, ...]] | None:
+        """The classes of each record's set, or None where no sets were asked for."""
+        held = self.calibrated.sets(self.prediction)
+        return None if held is None else [tuple(np.array(self.class_names)[row].tolist()) for row in held]
+
+    @property
+    def abstains(self) -> list[bool] | None:
+        """Whether the model should not answer, or None where that was not asked for."""
+        silent = self.calibrated.abstains(self.prediction)
+        return None if silent is None else silent.tolist()
+
+    @property
+    def promises(self) -> list[str]:
+        """What holds for sets and abstention, in words."""
+        return self.calibrated.in_words(self.class_names)
+
+    @property
+    def flags(self) -> list[tuple[str, ...]]:
+        """What speaks against trusting the answer to each record."""
+        empty = [not one for one in self.sets] if self.sets is not None else [False] * len(self.novelty)
+        return [
+            ((FOREIGN,) if far > 1 else ()) + ((NO_CLASS,) if none else ())
+            for far, none in zip(self.novelty.tolist(), empty, strict=True)
+        ]
 
     @property
     def prior(self) -> dict[str, float]:
@@ -67,39 +100,61 @@ class SitePrediction:
         probs: list[list[float]] = self.prediction.probs.tolist()
         uncertainties = [getattr(self.prediction, kind).tolist() for kind in UNCERTAINTIES]
         novelty: list[float] = self.novelty.tolist()
+        asked: list[dict[str, Any]] = [{} for _ in novelty]
+        for name, values in (("set", self.sets), ("abstain", self.abstains)):
+            for record, value in zip(asked, values or (), strict=False):
+                record[name] = list(value) if isinstance(value, tuple) else value
         return {
             "site": self.site,
             "run": self.run,
             "method": self.method,
             "asked_prior": self.asked,
             "prior": self.prior,
+            **({"promise": self.calibrated.to_dict(self.class_names)} if self.promises else {}),
             "records": [
                 {
                     "class": label,
                     "probabilities": dict(zip(self.class_names, row, strict=True)),
                     **dict(zip(UNCERTAINTIES, nats, strict=True)),
-                    "novelty": far,
+                    "novelty": None if math.isnan(far) else far,
+                    "flags": list(flags),
+                    **more,
                 }
-                for label, row, far, *nats in zip(self.labels, probs, novelty, *uncertainties, strict=True)
+                for label, row, far, flags, more, *nats in zip(
+                    self.labels, probs, novelty, self.flags, asked, *uncertainties, strict=True
+                )
             ],
         }
 
     def to_csv(self) -> str:
-        """A column with the class, one of probability for each class, the uncertainties and the novelty."""
+        """A column with the class, one of probability for each class, the uncertainties, the novelty and the flags.
+
+        Where they were asked for, the set of classes and whether to abstain; what is a list is divided by semicolons.
+        """
         stream = io.StringIO()
         writer = csv.writer(stream, lineterminator="\n")
-        writer.writerow(["class", *(f"p({name})" for name in self.class_names), *UNCERTAINTIES, "novelty"])
+        more = [name for name, value in (("set", self.sets), ("abstain", self.abstains)) if value is not None]
+        probabilities = [f"p({name})" for name in self.class_names]
+        writer.writerow(["class", *probabilities, *UNCERTAINTIES, "novelty", "flags", *more])
         for record in self.to_dict()["records"]:
             numbers = [*record["probabilities"].values(), *(record[kind] for kind in (*UNCERTAINTIES, "novelty"))]
-            writer.writerow([record["class"], *(f"{number:.9g}" for number in numbers)])  # 9 digits: every float32
+            words = [_in_a_cell(record[name]) for name in ("flags", *more)]
+            written = ["" if number is None else f"{number:.9g}" for number in numbers]  # 9 digits: every float32
+            writer.writerow([record["class"], *written, *words])
         return stream.getvalue()
 
     def to_npz(self) -> bytes:
         stream = io.BytesIO()
         arrays = {name: getattr(self.prediction, name).numpy() for name in ("labels", "probs", "prior", *UNCERTAINTIES)}
         arrays["novelty"] = self.novelty.numpy()
+        asked = {"sets": self.calibrated.sets(self.prediction), "abstain": self.calibrated.abstains(self.prediction)}
+        arrays |= {name: value for name, value in asked.items() if value is not None}
         np.savez(stream, allow_pickle=False, class_names=np.array(self.class_names), **arrays)
         return stream.getvalue()
+
+
+def _in_a_cell(value: list[str] | bool) -> str:
+    return "; ".join(value) if isinstance(value, list) else "yes" if value else "no"
 
 
 WRITERS: dict[str, Callable[[SitePrediction], bytes]] = {
@@ -122,28 +177,59 @@ def write(predictions: SitePrediction, out: Path) -> None:
 
 
 def predict(
-    state: Path, source: Path, run: str | None = None, variant: str | None = None, prior: str | None = None
+    state: Path,
+    source: Path,
+    run: str | None = None,
+    variant: str | None = None,
+    prior: str | None = None,
+    wish: Wish | None = None,
+    calibration: Path | None = None,
 ) -> SitePrediction:
     """Predictions of a site's newest model for the records of an .npz or .csv file, with values as in its own files.
 
     `run` is the key of one of the site's runs, needed where there are several. `variant` is one of the models that the
     method scores; without it, the one that it is judged by. `prior` says how likely each class is before its record is
-    seen, as `label_prior.parsed` reads it; without it, as the variant takes them to be.
+    seen, as `label_prior.parsed` reads it; without it, as the variant takes them to be. `wish` asks for sets of classes
+    and for abstention, by the labelled records of the file `calibration`, which the site must not have trained on.
     """
+    wish = wish or Wish()
     settings = read_site(remembered_site(state))
     key = _chosen(state, run)
     terms = SiteState(state, key).terms(settings.methods)
     shares = None if prior is None else parsed(prior, terms.class_names)
+    wish.check_prior(shares)
+    if wish.wanted and calibration is None:
+        raise UserError(NEEDED)
     x = _inputs(source, settings.data, terms)
     device = find_device(settings.device, "device")
     node = Node(terms, load_site(settings, terms), state, share_metrics=False, device=device, key=key)
     alignment = read_alignment(settings.alignment, terms)
     inputs = channels_last(torch.from_numpy(alignment.normalised(x)))
+    calibrated = Calibrated()
+    if wish.wanted and calibration is not None:
+        records = _labelled(calibration, settings.data, terms, alignment)
+        equal = seen_before(f"--calibration {calibration}", [node.site.client], records)
+        calibrated = Calibrated.fit(wish, node.predict(records.x, variant, shares), records.y, equal)
     prediction = node.predict(inputs, variant, shares)
     features = standard_features(alignment.tensor(), terms.privacy.features, "flip" in terms.training.augment)
     novelty = features.novelty(features(inputs)).float()
-    asked: Asked = "variant" if shares is None else shares if isinstance(shares, str) else "given"
-    return SitePrediction(settings.name, key, terms.method, terms.class_names, prediction, novelty, asked)
+    return SitePrediction(
+        settings.name, key, terms.method, terms.class_names, prediction, novelty, asked_for(shares), calibrated
+    )
+
+
+def asked_for(prior: Known | list[float] | None) -> Asked:
+    """Whose prior over labels this is."""
+    return "variant" if prior is None else prior if isinstance(prior, str) else "given"
+
+
+def _labelled(source: Path, settings: RecordsSettings, terms: Terms, alignment: Alignment) -> Records:
+    """Records to calibrate with, as models see them."""
+    columns = (
+        () if settings.source == "npz" else feature_columns(settings, Table.read(settings.path, origin_of(settings)))
+    )
+    x, y = read_labelled(source, terms.class_names, settings.target, columns, terms.input_shape)
+    return Records(channels_last(torch.from_numpy(alignment.normalised(x))), torch.from_numpy(y))
 
 
 def _chosen(state: Path, run: str | None) -> str:

@@ -41,7 +41,7 @@ class Wish:
 
     alpha: float | None = None
     risk: float | None = None
-    score: Score = "lac"
+    score: Score = "aps"
     within: Within = "client"
     confidence: float = CONFIDENCE
 

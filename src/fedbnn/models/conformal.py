@@ -20,9 +20,9 @@ Scores, of probabilities p(y | x):
     lac    1 - p(y | x)                                              (Sadinle, Lei, Wasserman 2019), the smallest sets
     aps    sum of p(y' | x) over y' likelier than y  +  u p(y | x)   (Romano, Sesia, Candes 2020)
 
-A set of lac is empty where no class fits as well as the worst of the better 1 - alpha of the n records did. For aps, u
-is drawn uniformly in the paper; u = 0, which is the default, keeps the guarantee, gives the same set every time, and
-never an empty one.
+A set of lac is empty where no class fits as well as the worst of the better 1 - alpha of the n records did: of a model
+that is right more often, just the records that it is unsure of. For aps, u is drawn uniformly in the paper; u = 0, as
+it is here unless it is given, keeps the guarantee, gives the same set every time, and never an empty one.
 """
 
 import math
@@ -107,7 +107,7 @@ class Conformal:
 
     @classmethod
     def fit(
-        cls, probs: ArrayLike, labels: ArrayLike, alpha: float, score: Score = "lac", within: Within = "client"
+        cls, probs: ArrayLike, labels: ArrayLike, alpha: float, score: Score = "aps", within: Within = "client"
     ) -> "Conformal":
         """From the probabilities that a model gives n labelled records (none is allowed), n x classes."""
         check_alpha(alpha)
