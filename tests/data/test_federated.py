@@ -388,3 +388,39 @@ def test_a_client_is_known_by_its_raw_records_whatever_the_alignment_set(digits)
     )
     found = {known(one, 0) for one in (fed, fewer, twice, relabelled)}
     assert len(found | {known(fed, 1), known(fed, 2)}) == 6
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_calibration_takes_about_its_share_of_each_client_and_nothing_else(make_dataset, kind):
+    data = make_dataset([400, 300, 200, 100], groups=3)
+    partition = PartitionSettings(kind=kind, clients=3, classes_per_client=3)
+    plain = federate(data, DataSettings(alignment=20), partition, 5)
+    held = federate(data, DataSettings(alignment=20, calibration=0.3), partition, 5)
+    kept, dealt = 0, 0
+    for i in range(3):
+        both = np.concatenate([held.client_indices[i], held.calibration_indices[i]])
+        np.testing.assert_array_equal(np.sort(both), plain.client_indices[i])
+        x, y = held.calibration_arrays(i)
+        np.testing.assert_array_equal(x, held.seen(data.x_train[held.calibration_indices[i]]))
+        np.testing.assert_array_equal(y, data.y_train[held.calibration_indices[i]])
+        kept, dealt = kept + len(y), dealt + len(both)
+    assert abs(kept - 0.3 * dealt) < 4 * np.sqrt(0.3 * 0.7 * dealt)
+    np.testing.assert_array_equal(held.alignment_indices, plain.alignment_indices)
+    counted = [client.pop("calibration") for client in held.manifest()["clients"]]
+    assert counted == [len(rows) for rows in held.calibration_indices]
+    assert all("calibration" not in client for client in plain.manifest()["clients"])
+    assert plain.calibration_arrays(0)[0].shape == (0, *data.input_shape)
+
+
+def test_a_record_that_several_clients_hold_is_kept_back_by_all_of_them(make_dataset):
+    data = make_dataset([40, 40])
+    partition = PartitionSettings(clients=6, classes_per_client=2, records_per_class=0)
+    held = federate(data, DataSettings(alignment=0, calibration=0.4), partition, 1)
+    trained = set(np.concatenate(held.client_indices).tolist())
+    assert trained.isdisjoint(np.concatenate(held.calibration_indices).tolist())
+
+
+def test_calibration_that_leaves_nothing_to_train_on_is_refused(make_dataset):
+    partition = PartitionSettings(kind="iid", clients=20)
+    with pytest.raises(UserError, match=r"data.calibration = 0.95 leaves client 'client-\d+' none of its 1 record"):
+        federate(make_dataset([10, 10]), DataSettings(alignment=0, calibration=0.95), partition, 0)

@@ -11,7 +11,9 @@ from fedbnn import Federation, UserError
 from fedbnn.cli.app import main
 from fedbnn.deployment.node import Node
 from fedbnn.deployment.predict import predict
+from fedbnn.federation.calibrated import Wish
 from fedbnn.federation.message import Message
+from fedbnn.models.conformal import Conformal
 from fedbnn.models.training import channels_last
 from fedbnn.runs.experiment import Prepared
 from tests.deployment.deployment_sample import HandServer, ask, dealt, site_nodes, small_config, write_sites
@@ -68,6 +70,7 @@ def test_every_form_of_output_says_the_same(finished, tmp_path):
         "epistemic",
         "aleatoric",
         "novelty",
+        "flags",
     ]
     probs = np.array([[row[f"p({name})"] for name in found.class_names] for row in rows], dtype=np.float32)
     assert np.array_equal(probs, found.prediction.probs.numpy())
@@ -237,3 +240,45 @@ def test_inputs_unlike_all_of_the_alignment_set_are_told(finished, tmp_path):
     np.savez(tmp_path / "x.npz", x=noise)
     strange = predict(state_of(folder), tmp_path / "x.npz").novelty
     assert float(usual.median()) < 1 < float(strange.min())
+
+
+def test_sets_and_abstention_rest_on_a_file_of_labelled_records(finished, tmp_path, capsys):
+    folder, federation = finished
+    data = dealt(CONFIG).dataset
+    x, y = data.x_test[12:212], data.y_test[12:212]
+    np.savez(tmp_path / "known.npz", x=x, y=np.array(data.class_names)[y])
+    found = predict(state_of(folder), folder / "x.npz", wish=Wish(0.2, 0.3), calibration=tmp_path / "known.npz")
+    known = federation.predict(0, channels_last(torch.from_numpy(dealt(CONFIG).seen(x)))).probs
+    expected = Conformal.fit(known, y, 0.2)
+    assert np.array_equal(found.calibrated.sets(found.prediction), expected.sets(found.prediction.probs))
+    assert found.calibrated.abstention.records == 200
+    with pytest.raises(UserError, match="need labelled records that no training saw"):
+        predict(state_of(folder), folder / "x.npz", wish=Wish(0.2))
+    rows = dealt(CONFIG).client_indices[0]
+    np.savez(tmp_path / "own.npz", x=data.x_train[rows], y=data.y_train[rows])
+    with pytest.raises(UserError, match=r"--calibration .*own.npz: all of its \d+ record"):
+        predict(state_of(folder), folder / "x.npz", wish=Wish(0.2), calibration=tmp_path / "own.npz")
+    arguments = ["predict", "--state", str(state_of(folder)), "--input", str(folder / "x.npz"), "--alpha", "0.2"]
+    with pytest.raises(SystemExit):
+        main([*arguments, "--calibration", str(tmp_path / "known.npz"), "--json"])
+    told = json.loads(capsys.readouterr().out)
+    assert [tuple(record["set"]) for record in told["records"]] == found.sets
+
+
+@pytest.mark.parametrize(
+    ("arrays", "words"),
+    [
+        ({"x": RAW}, "has no array 'y'"),
+        ({"x": RAW, "y": np.zeros(12)}, "y is float64"),
+        ({"x": RAW, "y": np.full(12, 10)}, "outside 0 .. 9"),
+        ({"x": RAW, "y": np.full(12, "ten")}, "'ten' is not a class"),
+        ({"x": RAW, "y": np.zeros(11, int)}, "12 records but .* 11 labels"),
+        ({"x": RAW[..., :-1], "y": np.zeros(12, int)}, r"shape \(1, 8, 7\), those of the run have"),
+        ({"x": RAW * np.nan, "y": np.zeros(12, int)}, "NaN or infinity"),
+    ],
+)
+def test_labelled_records_that_do_not_fit_are_refused(finished, tmp_path, arrays, words):
+    np.savez(tmp_path / "known.npz", **arrays)
+    source = finished[0] / "x.npz"
+    with pytest.raises(UserError, match=words):
+        predict(state_of(finished[0]), source, wish=Wish(0.2), calibration=tmp_path / "known.npz")

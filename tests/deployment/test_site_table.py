@@ -215,7 +215,8 @@ def test_new_records_keep_their_ids_and_are_flagged(state, tmp_path):
     found = predict(state, tmp_path / "new.csv")
     assert found.class_names == ("gesund", "über Norm")
     assert found.ids == {"patient_id": ["new-0", "new-1", "new-2"]}
-    assert list(found.flags) == ["", "age: below 0; sex: not one of its values", ""]
+    assert list(found.wrong) == ["", "age: below 0; sex: not one of its values", ""]
+    assert found.wrong[1] in found.flags[1]
     for ending in ("csv", "json"):
         out = tmp_path / f"out.{ending}"
         with pytest.raises(SystemExit) as done:
@@ -224,11 +225,11 @@ def test_new_records_keep_their_ids_and_are_flagged(state, tmp_path):
     with (tmp_path / "out.csv").open(newline="", encoding="utf-8") as stream:
         lines = list(csv.DictReader(stream))
     assert [line["patient_id"] for line in lines] == ["new-0", "new-1", "new-2"]
-    assert [line["flags"] for line in lines] == list(found.flags)
+    assert [line["flags"] for line in lines] == ["; ".join(flags) for flags in found.flags]
     assert [line["class"] for line in lines] == found.labels
     listed = json.loads((tmp_path / "out.json").read_text())["records"]
     assert listed[1]["ids"] == {"patient_id": "new-1"}
-    assert listed[1]["flags"] == found.flags[1]
+    assert listed[1]["flags"] == list(found.flags[1])
 
 
 def test_new_records_without_a_column(state, tmp_path):

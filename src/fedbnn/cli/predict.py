@@ -1,14 +1,19 @@
-"""The command `fedbnn predict`: what a site's own model says of new records."""
+"""The command `fedbnn predict`: what a model says of new records, a site's own or that of a client in a run folder."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, cast
 
 import typer
 
+from fedbnn.base.errors import UserError
 from fedbnn.cli.tables import Printed
 from fedbnn.cli.terminal import Json, echo_json, out_console, say
 from fedbnn.deployment import predict as predicting
+from fedbnn.deployment.loaded import load
 from fedbnn.deployment.predict import UNCERTAINTIES, Asked, SitePrediction
+from fedbnn.federation.calibrated import Wish
+from fedbnn.models.abstention import CONFIDENCE
+from fedbnn.models.conformal import Score
 from fedbnn.report.table import Table, row, table
 
 SHOWN = 10  # records that are printed
@@ -22,14 +27,18 @@ PRIORS: dict[Asked, str] = {
 
 
 def predict(
-    state: Annotated[Path, typer.Option("--state", help="The site's state folder, as its site.toml names it.")],
     source: Annotated[
         Path,
         typer.Option(
             "--input",
-            help="New records: an .npz with an array x, or a .csv with a header row; values as in the site's files.",
+            help="New records: an .npz with an array x, or a .csv with a header row; values as in the run's own files.",
         ),
     ],
+    folder: Annotated[Path | None, typer.Argument(metavar="[RUN]", help="A run folder.")] = None,
+    client: Annotated[str | None, typer.Option(help="Name of a client of the run folder.")] = None,
+    state: Annotated[
+        Path | None, typer.Option("--state", help="Instead: a site's state folder, as its site.toml names it.")
+    ] = None,
     run: Annotated[str | None, typer.Option(help="Key of the run, where the site has several.")] = None,
     out: Annotated[Path | None, typer.Option(help="Write all predictions to this .csv, .json or .npz file.")] = None,
     variant: Annotated[
@@ -47,21 +56,59 @@ def predict(
             "order (0.9,0.1) or by name (sick=0.1,well=0.9; others: 0). Default: as the model of --variant takes it."
         ),
     ] = None,
+    alpha: Annotated[
+        float | None,
+        typer.Option(help="Give every record a set of classes that misses the true one at most this often, e.g. 0.1."),
+    ] = None,
+    risk: Annotated[
+        float | None,
+        typer.Option("--abstain-risk", help="Abstain, so that answers are wrong at most this often, e.g. 0.05."),
+    ] = None,
+    confidence: Annotated[
+        float, typer.Option(help="Probability with which --abstain-risk holds, over the records for calibration.")
+    ] = CONFIDENCE,
+    by_class: Annotated[
+        bool, typer.Option("--by-class", help="Let --alpha hold for the records of every class by itself.")
+    ] = False,
+    score: Annotated[str, typer.Option(help="How sets are made: aps (never empty) or lac (small on average).")] = "aps",
+    calibration: Annotated[
+        Path | None,
+        typer.Option(
+            help="Labelled records that no training saw: an .npz with x and y, or a .csv with the target column. "
+            "Default: those that data.calibration kept back."
+        ),
+    ] = None,
+    own_code: Annotated[
+        bool, typer.Option("--own-code", help="Import methods and models that the run folder names; only if trusted.")
+    ] = False,
     as_json: Json = False,
 ) -> None:
-    """Predict at a site: class probabilities, and uncertainty with its epistemic and aleatoric parts (nats).
+    """Predict: class probabilities, and uncertainty with its epistemic and aleatoric parts (nats).
 
-    Nothing leaves the site: the model and the state are read where they are.
+    Of a client of a run folder (RUN --client NAME) or at a site (--state DIR), from which nothing leaves: the model and
+    the state are read where they are. Sets (--alpha) and abstention (--abstain-risk) hold for new records that are
+    like those for calibration.
     """
     if out is not None:
         predicting.check_out(out)
-    prediction = predicting.predict(state, source, run, variant, prior)
+    wish = Wish(alpha, risk, cast(Score, score), "class" if by_class else "client", confidence)
+    if folder is not None and state is None and client is not None and run is None:
+        loaded = load(folder, own_code=own_code)
+        prediction = loaded.predict_file(
+            client, source, variant=variant, prior=prior, wish=wish, calibration=calibration
+        )
+    elif state is not None and folder is None and client is None:
+        prediction = predicting.predict(state, source, run, variant, prior, wish, calibration)
+    else:
+        raise UserError("whose model? Give a run folder and --client NAME, or a site's --state folder (with --run)")
     if out is not None:
         predicting.write(prediction, out)
     if as_json:
         echo_json(prediction.to_dict())
         return
     out_console.print(Printed(_table(prediction)))
+    for promised in prediction.promises:
+        say(promised)
     count = len(prediction.labels)
     if out is not None:
         say(f"All {count}: {out.resolve()}")
@@ -70,12 +117,20 @@ def predict(
 
 
 def _table(prediction: SitePrediction) -> Table:
+    asked = prediction.sets is not None
     rows = []
     for number, record in enumerate(prediction.to_dict()["records"][:SHOWN]):
-        sides = [*(f"{record[kind]:.3f}" for kind in UNCERTAINTIES), f"{record['novelty']:.2f}"]
-        rows.append(row(str(number), record["class"], f"{max(record['probabilities'].values()):.3f}", *sides))
+        sides = [*(f"{record[kind]:.3f}" for kind in UNCERTAINTIES), _novelty(record["novelty"])]
+        answer = "(abstains)" if record.get("abstain") else record["class"]
+        words = [answer, *([" ".join(record["set"])] if asked else []), ", ".join(record["flags"])]
+        rows.append(row(str(number), *words, f"{max(record['probabilities'].values()):.3f}", *sides))
     caption = (
         f"{prediction.method} at {prediction.site}, run {prediction.run}; uncertainty in nats; "
-        f"label prior: {PRIORS[prediction.asked]}; novelty above 1: unlike anything in the alignment set"
+        f"label prior: {PRIORS[prediction.asked]}; novelty above 1: foreign, unlike anything in the alignment set"
     )
-    return table(["record", "class", "probability", *UNCERTAINTIES, "novelty"], rows, caption, words=2)
+    titles = ["record", "class", *(["set"] if asked else []), "flags", "probability", *UNCERTAINTIES, "novelty"]
+    return table(titles, rows, caption, words=4 if asked else 3)
+
+
+def _novelty(value: float | None) -> str:
+    return "" if value is None else f"{value:.2f}"

@@ -17,7 +17,7 @@ from fedbnn.data.partition import Indices, PartitionSettings
 from fedbnn.data.sources import DataSettings
 from fedbnn.data.tables.coding import Coding
 from fedbnn.data.tables.dataset import EncodedTables, TableDataset
-from fedbnn.data.view import PublicView
+from fedbnn.data.view import InputView, PublicView
 
 Split = Literal["test", "validation"]
 
@@ -44,6 +44,7 @@ class FederatedData:
         identities: then, which training records these are, by their cells.
         told: what was guessed of a table by its public records, in words.
         oddities: what is odd about the records, in words; tells of private ones.
+        calibration_indices: for each client, its rows that no training sees; empty where none were asked for.
 
     """
 
@@ -62,6 +63,7 @@ class FederatedData:
     identities: Identity | None = None
     told: tuple[str, ...] = ()
     oddities: tuple[str, ...] = ()
+    calibration_indices: tuple[Indices, ...] = ()
 
     @property
     def input_shape(self) -> tuple[int, ...]:
@@ -85,6 +87,12 @@ class FederatedData:
         """Client i's training records."""
         rows = self.client_indices[i]
         return self.seen(self.dataset.x_train[rows]), self.dataset.y_train[rows]
+
+    def calibration_arrays(self, i: int) -> tuple[Floats, Labels]:
+        """Client i's own records that no training sees, to calibrate its predictions with."""
+        rows = self.calibration_indices[i] if self.calibration_indices else self.client_indices[i][:0]
+        none = np.empty((0, *self.input_shape), dtype=np.float32)
+        return self.seen(self.dataset.x_train[rows]) if len(rows) else none, self.dataset.y_train[rows]
 
     def alignment(self) -> Floats:
         """The public inputs on which clients compare their outputs."""
@@ -142,8 +150,9 @@ class FederatedData:
                     "records": len(rows),
                     "class_counts": np.bincount(data.y_train[rows], minlength=data.classes).tolist(),
                     "indices_sha256": hashlib.sha256(np.sort(rows).astype("<i8").tobytes()).hexdigest(),
+                    **({"calibration": len(self.calibration_indices[i])} if self.calibration_indices else {}),
                 }
-                for name, rows in zip(self.client_names, self.client_indices, strict=True)
+                for i, (name, rows) in enumerate(zip(self.client_names, self.client_indices, strict=True))
             ],
         }
 
@@ -164,8 +173,12 @@ class FederatedData:
 
     def seen(self, x: Floats) -> Floats:
         """Inputs, as loaded, in the form in which models see all others."""
-        scaled: Floats = (x - self.mean) / self.std
-        return scaled if self.view is None else self.view(scaled)
+        return self.input_view(x)
+
+    @property
+    def input_view(self) -> InputView:
+        """What `seen` does, without any record."""
+        return InputView(self.dataset.input_shape, self.mean, self.std, self.view)
 
 
 def federate(
@@ -178,6 +191,9 @@ def federate(
     cannot use up a rare class. Otherwise the hold-outs are drawn first and the clients share what is left;
     a natural client keeps at least one record. Normalisation is fitted on the alignment set only, because
     that alone is public.
+
+    With `data.calibration` each record is kept from training with this probability, independently of all others and by
+    whoever holds it: what a client keeps is then to its training records as new records are.
 
     With `partition.small_share` some clients keep only a few of the records they were served; all else is as without.
 
@@ -212,6 +228,13 @@ def federate(
     if not clients_first:
         parts, names = _deal(dataset, np.concatenate([reserved, rest]), partition, rng)
 
+    kept_back = _kept_back(dataset, data.calibration, seed)
+    for part, name in zip(parts, names, strict=True):
+        if kept_back[part].all():
+            raise UserError(
+                f"data.calibration = {data.calibration:g} leaves client {name!r} none of its {len(part)} record(s) to "
+                "train on; lower it"
+            )
     alignment = np.sort(alignment)
     coded = _encoded(dataset, alignment, data, seed) if isinstance(dataset, TableDataset) else None
     if coded is not None:
@@ -224,7 +247,7 @@ def federate(
     federated = FederatedData(
         dataset=dataset,
         client_names=names,
-        client_indices=tuple(np.sort(part) for part in parts),
+        client_indices=tuple(np.sort(part[~kept_back[part]]) for part in parts),
         alignment_indices=alignment,
         validation_indices=np.sort(validation),
         mean=mean,
@@ -237,6 +260,7 @@ def federate(
         identities=None if coded is None else coded.identities,
         told=coded.told if coded else (),
         oddities=(*(coded.oddities if coded else ()), *_rare(dataset)),
+        calibration_indices=tuple(np.sort(part[kept_back[part]]) for part in parts) if data.calibration else (),
     )
     if data.test_records == len(dataset.y_test):
         _check_represented(federated)
@@ -259,6 +283,12 @@ def _rare(dataset: Dataset) -> list[str]:
         for name, count in zip(dataset.class_names, counts, strict=True)
         if count == 1
     ]
+
+
+def _kept_back(dataset: Dataset | TableDataset, share: float, seed: int) -> NDArray[np.bool_]:
+    """Which training records are for calibration, each by a coin of its own."""
+    drawn = np.random.default_rng([seed, *b"calibration"]).random(len(dataset.y_train))
+    return np.less(drawn, share)
 
 
 def _check_represented(data: FederatedData) -> None:

@@ -105,6 +105,13 @@ class DataSettings:
         description="Training records held out of every client for tuning; "
         "scored instead of the test records when evaluation is on the validation split.",
     )
+    calibration: float = Field(
+        default=0.0,
+        ge=0,
+        lt=1,
+        description="About this share of each client's own records is kept from all training, to calibrate prediction "
+        "sets and abstention with (`fedbnn predict --alpha`); which ones, the seed decides.",
+    )
 
     @property
     def layout(self) -> Layout:

@@ -37,3 +37,22 @@ class PublicView:
     def __call__(self, x: Floats) -> Floats:
         seen: Floats = self.features(torch.from_numpy(x)).float().numpy()
         return seen
+
+
+@dataclass(frozen=True, eq=False)
+class InputView:
+    """From inputs as loaded to what models see: (x - mean) / std, and public features of this where there are any.
+
+    Attributes:
+        loaded_shape: of one record as loaded.
+
+    """
+
+    loaded_shape: tuple[int, ...]
+    mean: Floats
+    std: Floats
+    features: PublicView | None = None
+
+    def __call__(self, x: Floats) -> Floats:
+        scaled: Floats = (x - self.mean) / self.std
+        return scaled if self.features is None else self.features(scaled)

@@ -3,6 +3,7 @@
 import csv
 import io
 import json
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -16,22 +17,24 @@ from fedbnn.base.devices import find_device
 from fedbnn.base.errors import UserError
 from fedbnn.data.csv_source import Table
 from fedbnn.data.dataset import check_finite
-from fedbnn.data.npz_source import NpzFile
-from fedbnn.data.stored import inputs_of
-from fedbnn.deployment.alignment import ARRAY, read_alignment
-from fedbnn.deployment.new_records import NewRecords, read_new
+from fedbnn.deployment.alignment import Alignment, read_alignment
+from fedbnn.deployment.labelled import read_labelled
+from fedbnn.deployment.new_records import TABLES, CodedTables, NewRecords, read_inputs
 from fedbnn.deployment.node import Node
 from fedbnn.deployment.site import check_shape, feature_columns, load_site, origin_of
 from fedbnn.deployment.site_file import RecordsSettings, read_site
 from fedbnn.deployment.state import SiteState, remembered_site, runs_in
 from fedbnn.deployment.terms import Terms
 from fedbnn.features.standard import standard_features
+from fedbnn.federation.calibrated import NEEDED, Calibrated, Wish, seen_before
 from fedbnn.models.bayes import Prediction
-from fedbnn.models.label_prior import parsed
-from fedbnn.models.training import channels_last
+from fedbnn.models.label_prior import Known, parsed
+from fedbnn.models.training import Records, channels_last
 from fedbnn.privacy.chain import write_durably
 
 UNCERTAINTIES = ("total", "epistemic", "aleatoric")
+FOREIGN = "foreign"  # unlike anything in the alignment set
+NO_CLASS = "no class fits"  # the set of classes is empty
 
 Asked = Literal["variant", "own", "uniform", "estimate", "given"]
 """Whose prior over labels it is: the variant's, one of those known by name, or shares that the user gave."""
@@ -43,8 +46,9 @@ class SitePrediction:
 
     `asked` names the label prior that they stand under, and `prior` is what it is: how likely each class was taken to
     be before its record was seen. `novelty` tells of each record how far it is from the alignment set: above 1 it is
-    further than 99 in a hundred of its points, and whatever is said of it deserves doubt. Of a table whose columns the
-    terms describe, `ids` has its columns of ids, and `flags` says what is wrong with each record's values, if anything.
+    further than 99 in a hundred of its points, and whatever is said of it deserves doubt. `calibrated` has what is
+    promised of sets and abstention, where that was asked for. Of a table whose columns are described, `ids` has its
+    columns of ids, and `wrong` says what is wrong with each record's values, if anything.
     """
 
     site: str
@@ -54,8 +58,36 @@ class SitePrediction:
     prediction: Prediction
     novelty: Tensor
     asked: Asked = "variant"
+    calibrated: Calibrated = field(default_factory=Calibrated)
     ids: Mapping[str, Sequence[str]] = field(default_factory=dict)
-    flags: Sequence[str] = ()
+    wrong: Sequence[str] = ()
+
+    @property
+    def sets(self) -> list[tuple[str, ...]] | None:
+        """The classes of each record's set, or None where no sets were asked for."""
+        held = self.calibrated.sets(self.prediction)
+        return None if held is None else [tuple(np.array(self.class_names)[row].tolist()) for row in held]
+
+    @property
+    def abstains(self) -> list[bool] | None:
+        """Whether the model should not answer, or None where that was not asked for."""
+        silent = self.calibrated.abstains(self.prediction)
+        return None if silent is None else silent.tolist()
+
+    @property
+    def promises(self) -> list[str]:
+        """What holds for sets and abstention, in words."""
+        return self.calibrated.in_words(self.class_names)
+
+    @property
+    def flags(self) -> list[tuple[str, ...]]:
+        """What speaks against trusting the answer to each record."""
+        empty = [not one for one in self.sets] if self.sets is not None else [False] * len(self.novelty)
+        wrong = self.wrong or [""] * len(self.novelty)
+        return [
+            ((FOREIGN,) if far > 1 else ()) + ((NO_CLASS,) if none else ()) + ((value,) if value else ())
+            for far, none, value in zip(self.novelty.tolist(), empty, wrong, strict=True)
+        ]
 
     @property
     def prior(self) -> dict[str, float]:
@@ -71,51 +103,64 @@ class SitePrediction:
         probs: list[list[float]] = self.prediction.probs.tolist()
         uncertainties = [getattr(self.prediction, kind).tolist() for kind in UNCERTAINTIES]
         novelty: list[float] = self.novelty.tolist()
+        asked: list[dict[str, Any]] = [{} for _ in novelty]
+        if self.ids:
+            asked = [{"ids": dict(zip(self.ids, row, strict=True))} for row in zip(*self.ids.values(), strict=True)]
+        for name, values in (("set", self.sets), ("abstain", self.abstains)):
+            for record, value in zip(asked, values or (), strict=False):
+                record[name] = list(value) if isinstance(value, tuple) else value
         return {
             "site": self.site,
             "run": self.run,
             "method": self.method,
             "asked_prior": self.asked,
             "prior": self.prior,
+            **({"promise": self.calibrated.to_dict(self.class_names)} if self.promises else {}),
             "records": [
                 {
-                    **self._beside(at),
                     "class": label,
                     "probabilities": dict(zip(self.class_names, row, strict=True)),
                     **dict(zip(UNCERTAINTIES, nats, strict=True)),
-                    "novelty": far,
+                    "novelty": None if math.isnan(far) else far,
+                    "flags": list(flags),
+                    **more,
                 }
-                for at, (label, row, far, *nats) in enumerate(
-                    zip(self.labels, probs, novelty, *uncertainties, strict=True)
+                for label, row, far, flags, more, *nats in zip(
+                    self.labels, probs, novelty, self.flags, asked, *uncertainties, strict=True
                 )
             ],
         }
 
-    def _beside(self, at: int) -> dict[str, Any]:
-        """What is told of a record beside its prediction, where there is anything."""
-        ids = {"ids": {name: column[at] for name, column in self.ids.items()}} if self.ids else {}
-        return ids | ({"flags": self.flags[at]} if self.flags else {})
-
     def to_csv(self) -> str:
-        """A column with the class, one of probability for each class, the uncertainties and the novelty."""
+        """A column with the class, one of probability for each class, the uncertainties, the novelty and the flags.
+
+        Columns of ids come first. Where they were asked for, the set of classes and whether to abstain; what is a list
+        is divided by semicolons.
+        """
         stream = io.StringIO()
         writer = csv.writer(stream, lineterminator="\n")
-        flags = ["flags"] if self.flags else []
-        head = ["class", *(f"p({name})" for name in self.class_names), *UNCERTAINTIES, "novelty"]
-        writer.writerow([*self.ids, *head, *flags])
+        more = [name for name, value in (("set", self.sets), ("abstain", self.abstains)) if value is not None]
+        probabilities = [f"p({name})" for name in self.class_names]
+        writer.writerow([*self.ids, "class", *probabilities, *UNCERTAINTIES, "novelty", "flags", *more])
         for record in self.to_dict()["records"]:
             numbers = [*record["probabilities"].values(), *(record[kind] for kind in (*UNCERTAINTIES, "novelty"))]
-            digits = [f"{number:.9g}" for number in numbers]  # 9 digits: every float32
-            beside = [record[name] for name in flags]
-            writer.writerow([*record.get("ids", {}).values(), record["class"], *digits, *beside])
+            words = [_in_a_cell(record[name]) for name in ("flags", *more)]
+            written = ["" if number is None else f"{number:.9g}" for number in numbers]  # 9 digits: every float32
+            writer.writerow([*record.get("ids", {}).values(), record["class"], *written, *words])
         return stream.getvalue()
 
     def to_npz(self) -> bytes:
         stream = io.BytesIO()
         arrays = {name: getattr(self.prediction, name).numpy() for name in ("labels", "probs", "prior", *UNCERTAINTIES)}
         arrays["novelty"] = self.novelty.numpy()
+        asked = {"sets": self.calibrated.sets(self.prediction), "abstain": self.calibrated.abstains(self.prediction)}
+        arrays |= {name: value for name, value in asked.items() if value is not None}
         np.savez(stream, allow_pickle=False, class_names=np.array(self.class_names), **arrays)
         return stream.getvalue()
+
+
+def _in_a_cell(value: list[str] | bool) -> str:
+    return "; ".join(value) if isinstance(value, list) else "yes" if value else "no"
 
 
 WRITERS: dict[str, Callable[[SitePrediction], bytes]] = {
@@ -138,30 +183,67 @@ def write(predictions: SitePrediction, out: Path) -> None:
 
 
 def predict(
-    state: Path, source: Path, run: str | None = None, variant: str | None = None, prior: str | None = None
+    state: Path,
+    source: Path,
+    run: str | None = None,
+    variant: str | None = None,
+    prior: str | None = None,
+    wish: Wish | None = None,
+    calibration: Path | None = None,
 ) -> SitePrediction:
     """Predictions of a site's newest model for the records of an .npz or .csv file, with values as in its own files.
 
     `run` is the key of one of the site's runs, needed where there are several. `variant` is one of the models that the
     method scores; without it, the one that it is judged by. `prior` says how likely each class is before its record is
-    seen, as `label_prior.parsed` reads it; without it, as the variant takes them to be.
+    seen, as `label_prior.parsed` reads it; without it, as the variant takes them to be. `wish` asks for sets of classes
+    and for abstention, by the labelled records of the file `calibration`, which the site must not have trained on.
     """
+    wish = wish or Wish()
     settings = read_site(remembered_site(state))
     key = _chosen(state, run)
     terms = SiteState(state, key).terms(settings.methods)
     shares = None if prior is None else parsed(prior, terms.class_names)
+    wish.check_prior(shares)
+    if wish.wanted and calibration is None:
+        raise UserError(NEEDED)
     new = _inputs(source, settings.data, terms)
     device = find_device(settings.device, "device")
     node = Node(terms, load_site(settings, terms), state, share_metrics=False, device=device, key=key)
     alignment = read_alignment(settings.alignment, terms)
     inputs = channels_last(torch.from_numpy(alignment.normalised(new.x)))
+    calibrated = Calibrated()
+    if wish.wanted and calibration is not None:
+        records = _labelled(calibration, settings.data, terms, alignment)
+        equal = seen_before(f"--calibration {calibration}", [node.site.client], records)
+        calibrated = Calibrated.fit(wish, node.predict(records.x, variant, shares), records.y, equal)
     prediction = node.predict(inputs, variant, shares)
     features = standard_features(alignment.tensor(), terms.privacy.features, "flip" in terms.training.augment)
     novelty = features.novelty(features(inputs)).float()
-    asked: Asked = "variant" if shares is None else shares if isinstance(shares, str) else "given"
     return SitePrediction(
-        settings.name, key, terms.method, terms.class_names, prediction, novelty, asked, new.ids, new.flags
+        settings.name,
+        key,
+        terms.method,
+        terms.class_names,
+        prediction,
+        novelty,
+        asked_for(shares),
+        calibrated,
+        new.ids,
+        new.wrong,
     )
+
+
+def asked_for(prior: Known | list[float] | None) -> Asked:
+    """Whose prior over labels this is."""
+    return "variant" if prior is None else prior if isinstance(prior, str) else "given"
+
+
+def _labelled(source: Path, settings: RecordsSettings, terms: Terms, alignment: Alignment) -> Records:
+    """Records to calibrate with, as models see them."""
+    coded = None if terms.coding is None else CodedTables.of_site(settings, terms.coding)
+    columns = () if coded or settings.source == "npz" else _features(settings)
+    x, y = read_labelled(source, terms.class_names, settings.target, columns, terms.input_shape, coded)
+    return Records(channels_last(torch.from_numpy(alignment.normalised(x))), torch.from_numpy(y))
 
 
 def _chosen(state: Path, run: str | None) -> str:
@@ -178,18 +260,10 @@ def _chosen(state: Path, run: str | None) -> str:
 def _inputs(source: Path, settings: RecordsSettings, terms: Terms) -> NewRecords:
     """New records as loaded, before they are scaled."""
     origin = f"--input {source}"
-    if terms.coding is not None and source.suffix in (".csv", ".parquet"):
-        return read_new(source, settings, terms.coding, origin)
-    match source.suffix:
-        case ".npz":
-            file = NpzFile(source, origin)
-            name = file.files[0] if len(file.files) == 1 else ARRAY
-            x = inputs_of(origin, name, file.array(name))
-        case ".csv":
-            table = Table.read(source, origin, settings.delimiter, settings.encoding)
-            x = table.numbers([table.column("feature", name) for name in _features(settings, table)])
-        case _:
-            raise UserError(f"{origin}: its name must end in .npz or .csv")
+    if terms.coding is not None and source.suffix in TABLES:
+        return CodedTables.of_site(settings, terms.coding).file(source, origin)
+    columns = [] if settings.source == "npz" or source.suffix == ".npz" else _features(settings)
+    x = read_inputs(source, columns, origin)
     check_shape(origin, x, terms)
     if len(x) == 0:
         raise UserError(f"{origin} has no records")
@@ -197,9 +271,7 @@ def _inputs(source: Path, settings: RecordsSettings, terms: Terms) -> NewRecords
     return NewRecords(x)
 
 
-def _features(settings: RecordsSettings, table: Table) -> list[str]:
-    """The columns to read: those of the site's own records by name, or all where it has no table."""
-    if settings.source == "npz":
-        return table.header
+def _features(settings: RecordsSettings) -> list[str]:
+    """The columns of the site's own table, by which others are read."""
     own = Table.read(settings.path, origin_of(settings), settings.delimiter, settings.encoding)
     return feature_columns(settings, own)

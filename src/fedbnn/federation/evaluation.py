@@ -8,17 +8,22 @@ import numpy as np
 from torch import Tensor
 
 from fedbnn.federation.metrics import (
+    Confusion,
+    RankedCounts,
     ReliabilityBins,
     UncertaintyHistogram,
     accuracy,
     auroc,
     brier,
+    confusion,
     nll,
+    ranked_counts,
     reliability,
     uncertainty_histogram,
 )
 from fedbnn.federation.metrics.predictions import Floats, Ints
 from fedbnn.federation.metrics.reliability import BINS as RELIABILITY_BINS
+from fedbnn.federation.metrics.selective import SLICES
 from fedbnn.federation.metrics.uncertainty import BINS as UNCERTAINTY_BINS
 from fedbnn.models.bayes import Prediction
 
@@ -66,6 +71,8 @@ MOST = dict.fromkeys((*SCORES, *DETECTION), 1.0) | {"nll": 30.0, "all_class_nll"
 """The greatest value of each, the least is 0; of a negative log-likelihood, the smallest probability gives 27.6."""
 COSTS = ("bytes_up_per_client_round", "bytes_down_per_client_round", "seconds")
 """What a run takes, whichever of its models is scored."""
+PARTS = {"scores", "reliability", "total", "epistemic", "ranked", "confusion"}
+"""Of an evaluation as it is sent."""
 POOLED = ("ece", "mce")
 """Scores of all clients' predictions together, not means over clients."""
 
@@ -78,6 +85,8 @@ class Evaluation:
     reliability: ReliabilityBins
     total: UncertaintyHistogram
     epistemic: UncertaintyHistogram
+    ranked: RankedCounts
+    confusion: Confusion | None  # None: of too many classes
 
     def to_dict(self) -> dict[str, Any]:
         return {
@@ -85,13 +94,15 @@ class Evaluation:
             "reliability": self.reliability.to_dict(),
             "total": self.total.to_dict(),
             "epistemic": self.epistemic.to_dict(),
+            "ranked": self.ranked.to_dict(),
+            "confusion": None if self.confusion is None else self.confusion.to_list(),
         }
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> "Evaluation":
         """What `to_dict` gave, also by way of JSON; ValueError for anything else, whoever made it."""
-        if not isinstance(data, Mapping) or data.keys() != {"scores", "reliability", "total", "epistemic"}:
-            raise ValueError("an evaluation has scores, reliability, total and epistemic")
+        if not isinstance(data, Mapping) or data.keys() != PARTS:
+            raise ValueError(f"an evaluation has {', '.join(sorted(PARTS))}")
         bins = ReliabilityBins.from_dict(data["reliability"])
         total, epistemic = (UncertaintyHistogram.from_dict(data[name]) for name in ("total", "epistemic"))
         _check_bins(bins)
@@ -101,7 +112,11 @@ class Evaluation:
                 raise ValueError("pairs are not all pairs of a right and a wrong prediction")
             if not ((histogram.won >= 0) & (histogram.won <= histogram.pairs)).all():
                 raise ValueError("won is not between 0 and the number of pairs")
-        return cls(_checked_scores(data["scores"]), bins, total, epistemic)
+        ranked = RankedCounts.from_dict(data["ranked"])
+        _check_counts(ranked.edges, SLICES, ranked.count, ranked.correct)
+        matrix = None if data["confusion"] is None else Confusion.from_list(data["confusion"])
+        _check_same(bins, ranked, matrix)
+        return cls(_checked_scores(data["scores"]), bins, total, epistemic, ranked, matrix)
 
 
 def _checked_scores(scores: object) -> dict[str, float]:
@@ -111,6 +126,18 @@ def _checked_scores(scores: object) -> dict[str, float]:
         if type(value) not in (int, float) or not -_ROUNDING <= value <= MOST[name] + _ROUNDING:
             raise ValueError(f"{name} is not between 0 and {MOST[name]:g}")
     return {name: float(value) for name, value in scores.items()}
+
+
+def _check_same(bins: ReliabilityBins, ranked: RankedCounts, matrix: Confusion | None) -> None:
+    """All three count the same predictions, and the same of them as right."""
+    counted = [
+        (int(bins.count.sum()), int(bins.correct_sum.sum())),
+        (int(ranked.count.sum()), int(ranked.correct.sum())),
+    ]
+    if matrix is not None:
+        counted.append((int(matrix.counts.sum()), int(np.trace(matrix.counts))))
+    if len(set(counted)) > 1 or (ranked.correct > ranked.count).any():
+        raise ValueError("reliability, ranked and confusion do not count the same predictions")
 
 
 def _check_bins(bins: ReliabilityBins) -> None:
@@ -153,6 +180,8 @@ def evaluate(prediction: Prediction, labels: Tensor, own: Tensor) -> Evaluation:
         bins,
         uncertainty_histogram(prediction.total.numpy()[mine], right, classes),
         uncertainty_histogram(prediction.epistemic.numpy()[mine], right, classes),
+        ranked_counts(own_probs, own_y),
+        confusion(own_probs, own_y),
     )
 
 

@@ -6,10 +6,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from torch import Tensor
-
 from fedbnn.federation.engines import Engine, InProcess, Site
 from fedbnn.federation.evaluation import Evaluation
+from fedbnn.federation.inputs import Inputs, seen_inputs
 from fedbnn.federation.message import Message
 from fedbnn.federation.method import Method, Roster, State, Variant
 from fedbnn.federation.server import Server
@@ -150,15 +149,28 @@ class Federation:
             listener("evaluate", self.round_number, client)
         return dict(sorted(scores.items()))
 
-    def predict(self, client: int, x: Tensor, variant: Variant | None = None, prior: Prior | None = None) -> Prediction:
+    def predict(
+        self,
+        client: int,
+        x: Inputs,
+        variant: Variant | None = None,
+        prior: Prior | None = None,
+        *,
+        raw: bool = False,
+    ) -> Prediction:
         """The predictive distribution of a client's model: of this variant, or of the method's headline.
+
+        `x` is a NumPy array, a torch tensor or a pandas table, a record a row. With `raw` its values are as in the data
+        set's files and are scaled here; without, they are scaled already, as `FederatedData.seen` and `evaluation` give
+        them. A table's columns are taken in the order in which they stand.
 
         `prior` says how likely each class is before its record is seen: "own" (as among the client's records),
         "uniform", "estimate" (as fits the inputs x best), or a share for each class. Without one it is the variant's.
         """
         asked = None if prior is None else checked(prior, self.roster.classes)
         message = self.method.broadcast(self.server, client)
-        return self.engine.predict(client, x, self.round_number, message, variant, asked)
+        inputs = seen_inputs(x, self.sites[client], raw=raw)
+        return self.engine.predict(client, inputs, self.round_number, message, variant, asked)
 
     def save(self, folder: Path) -> None:
         """Server's and clients' states as safetensors files."""

@@ -75,7 +75,9 @@ def make_sites(
             operations = probe(client.network, data.input_shape, data.dataset.classes, model.name)
             measured.append((model, client.network.size, operations))
         size, operations = next((n, ops) for known, n, ops in measured if known == model)
-        sites.append(Site(client, evaluation, own, size, operations, foreign_inputs))
+        held_x, held_y = data.calibration_arrays(index)
+        held_out = Records(channels_last(torch.from_numpy(held_x)), torch.from_numpy(held_y))
+        sites.append(Site(client, evaluation, own, size, operations, foreign_inputs, held_out, data.input_view))
     return sites if ledgers is None else with_ledgers(sites, ledgers)
 
 

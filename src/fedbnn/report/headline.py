@@ -34,6 +34,13 @@ def scores(groups: tuple[Group, ...], of: tuple[str, ...] = SCORES) -> tuple[str
     return (*of, *DETECTION) if any(math.isfinite(result.ood_auroc_total) for result in results) else of
 
 
+def meaning(name: str, groups: tuple[Group, ...]) -> str:
+    """Of a score, for these runs: nobody speaks of classes that a client never saw where each holds all of them."""
+    if name.startswith("all_class") and all(one.everyone_holds_all for group in groups for one in group.results):
+        return "on all records that are scored"
+    return MEASURES[name].meaning
+
+
 def cards(group: Group) -> list[Card]:
     """The headline of a run, and its ε where it has one; a score that is not of the client's own model says so."""
     scored = group.variants[0]
@@ -42,7 +49,7 @@ def cards(group: Group) -> list[Card]:
     for name in (*scores((group,)), *COSTS):
         measure = MEASURES[name]
         text = show(over_seeds(group, name, scored), UNITS[measure.unit])
-        shown.append(Card(measure.heading, text, ("" if name in COSTS else whose) + measure.meaning))
+        shown.append(Card(measure.heading, text, ("" if name in COSTS else whose) + meaning(name, (group,))))
     if (guarantee := group.guarantee) is not None:
         shown.append(Card("Privacy ε", epsilon_text(guarantee), guarantee.terms))
     return shown
@@ -57,7 +64,7 @@ def models(group: Group) -> Table | None:
         Row([Cell(NAMES[one]), *(cell(over_seeds(group, name, one), UNITS[MEASURES[name].unit]) for name in names)])
         for one in group.variants
     ]
-    return Table([Column("Model", words=True), *map(_heading, names)], rows)
+    return Table([Column("Model", words=True), *(_heading(name, (group,)) for name in names)], rows)
 
 
 def comparison(groups: tuple[Group, ...], *, short: bool = False) -> Table:
@@ -67,7 +74,7 @@ def comparison(groups: tuple[Group, ...], *, short: bool = False) -> Table:
     """
     compared = [(group, variant) for group in groups for variant in group.variants]
     names = (*(COMPARED if short else scores(groups, COMPARED)), *COSTS)
-    columns = [Column("Method", words=True, brief="method"), *map(_heading, names)]
+    columns = [Column("Method", words=True, brief="method"), *(_heading(name, groups) for name in names)]
     cells = [[_label(model) for model in compared], *(_column(compared, name, short) for name in names)]
     if not short and len({len(group.runs) for group in groups}) > 1:
         columns.insert(1, Column("Seeds"))
@@ -79,9 +86,9 @@ def comparison(groups: tuple[Group, ...], *, short: bool = False) -> Table:
     return Table(columns, [Row([*of], kind) for of, kind in zip(zip(*cells, strict=True), kinds, strict=True)])
 
 
-def _heading(name: str) -> Column:
+def _heading(name: str, groups: tuple[Group, ...]) -> Column:
     measure = MEASURES[name]
-    return Column(measure.heading, meaning=measure.meaning, brief=measure.brief or measure.title)
+    return Column(measure.heading, meaning=meaning(name, groups), brief=measure.brief or measure.title)
 
 
 def _first(group: Group, variant: Variant) -> bool:

@@ -10,7 +10,7 @@ from pydantic import BaseModel, ValidationError
 
 from fedbnn.base.errors import UserError
 from fedbnn.base.files import read_json
-from fedbnn.federation.metrics import ReliabilityBins, UncertaintyHistogram
+from fedbnn.federation.metrics import Confusion, RankedCounts, ReliabilityBins, UncertaintyHistogram
 from fedbnn.report.privacy import Guarantee, weakest
 from fedbnn.report.schema import Comparison, Result
 from fedbnn.report.variants import Variant
@@ -63,6 +63,19 @@ class Group:
     def epistemic_uncertainty(self) -> UncertaintyHistogram:
         return reduce(add, (result.uncertainty.epistemic for result in self.results))
 
+    @property
+    def ranked(self) -> RankedCounts | None:
+        """None where a run is from before it was counted."""
+        counts = [result.ranked for result in self.results if result.ranked is not None]
+        return reduce(add, counts) if len(counts) == len(self.results) else None
+
+    @property
+    def confusion(self) -> Confusion | None:
+        """None where a run has none, or where runs have other classes."""
+        matrices = [result.confusion for result in self.results if result.confusion is not None]
+        same = len({tuple(result.class_names) for result in self.results}) == 1
+        return reduce(add, matrices) if same and len(matrices) == len(self.results) else None
+
 
 @dataclass(frozen=True)
 class Study:
@@ -106,7 +119,7 @@ def _load_comparison(folder: Path) -> Study:
                 "give them different methods"
             )
         try:
-            _ = group.reliability, group.total_uncertainty, group.epistemic_uncertainty
+            _ = group.reliability, group.total_uncertainty, group.epistemic_uncertainty, group.ranked
         except ValueError as error:
             raise UserError(
                 f"{path}: the runs of {group.method!r} cannot be pooled ({error}); give them different methods"

@@ -11,16 +11,21 @@ from fedbnn.federation.evaluation import DETECTION, MEASURES
 from fedbnn.report import headline, privacy, settings, variants
 from fedbnn.report.axes import span
 from fedbnn.report.charts.clients import architectures, client_accuracy
+from fedbnn.report.charts.confusion import confusion_matrix
 from fedbnn.report.charts.curves import learning_curves
 from fedbnn.report.charts.reliability import reliability_diagram
+from fedbnn.report.charts.selective import selective_curves
 from fedbnn.report.charts.traffic import traffic_bars
 from fedbnn.report.charts.uncertainty import shares, uncertainty_mirror
+from fedbnn.report.classes import class_table
 from fedbnn.report.clients import clients
+from fedbnn.report.confidence import overconfidence
 from fedbnn.report.figures import counted, listed, share, show
 from fedbnn.report.load import Group, Study
 from fedbnn.report.schema import Result
 from fedbnn.report.series import Series
 from fedbnn.report.svg import printable
+from fedbnn.report.table import Table
 from fedbnn.report.ticks import nice_ticks
 from fedbnn.report.traffic import traffic_of, traffic_table
 
@@ -80,11 +85,19 @@ def _context(study: Study) -> dict[str, Any]:
         "title": title(study),
         "version": first.fedbnn_version,
         "facts": facts(study),
-        "notes": notes(study),
+        "notes": [*notes(study), *_overconfident(study)],
         "lead": "" if study.comparison else lead(first),
         **(_results(study) if study.comparison else _run(study.groups[0])),
         "seeds": sorted({len(group.runs) for group in study.groups}),
-        "sections": [_curves(study), _clients(study), _reliability(study), _uncertainty(study)],
+        "sections": [
+            _curves(study),
+            _clients(study),
+            _reliability(study),
+            *_selective(study),
+            *_confusion(study),
+            _uncertainty(study),
+        ],
+        "classes": _classes(study),
         "protected": privacy.all_protected([(group.method, group.guarantee) for group in study.groups]),
         "traffic_chart": traffic_bars(traffic),
         "traffic": traffic_table(traffic) if study.comparison else traffic[0].in_words(),
@@ -169,11 +182,21 @@ def notes(study: Study) -> list[str]:
 
 
 def lead(result: Result) -> str:
-    return (
-        f"After {counted(result.rounds, 'round')} {variants.subject(result.scored)} is right on "
-        f"{show(result.own_class_accuracy, share)} of the {result.split} records from classes the client holds, "
-        f"and on {show(result.all_class_accuracy, share)} of those from all classes."
-    )
+    right = f"{show(result.own_class_accuracy, share)} of the {result.split} records"
+    begun = f"After {counted(result.rounds, 'round')} {variants.subject(result.scored)} is right on"
+    if result.everyone_holds_all:
+        return f"{begun} {right} that are the client's concern; every client holds records of all classes."
+    everything = show(result.all_class_accuracy, share)
+    return f"{begun} {right} from classes the client holds, and on {everything} of those from all classes."
+
+
+def _overconfident(study: Study) -> list[str]:
+    """A sentence on each method whose model claims more than it keeps."""
+    return [
+        words
+        for group in study.groups
+        if (words := overconfidence(group.reliability, _label(group) if study.comparison else "The model"))
+    ]
 
 
 def _shown(study: Study) -> str:
@@ -221,6 +244,42 @@ def _reliability(study: Study) -> Section:
     )
     panels = _panels(study, lambda group, _: [reliability_diagram(group.reliability, group.method, width)])
     return Section("reliability", "Reliability", reading + _shown(study), panels)
+
+
+def _selective(study: Study) -> list[Section]:
+    """Nothing where no run has counted it."""
+    curves = [
+        (_label(group), Series(at), of) for at, group in enumerate(study.groups) if (of := group.ranked) is not None
+    ]
+    if not curves:
+        return []
+    reading = (
+        "How often the model is right where it answers only the records that it is most certain of, by its largest "
+        "class probability: each client answers the same share of its own. A model that knows what it does not know "
+        "falls to the right. Own-class predictions of all clients are pooled."
+    )
+    legend = [(name, look.swatch()) for name, look, _ in curves] if len(study.groups) > 1 else []
+    panel = Panel("", [selective_curves(curves)])
+    return [Section("selective", "Accuracy where it is certain", reading + _shown(study), [panel], legend)]
+
+
+def _confusion(study: Study) -> list[Section]:
+    """Of a run; a comparison has no room for as many matrices."""
+    group = study.groups[0]
+    if study.comparison or (matrix := group.confusion) is None:
+        return []
+    reading = (
+        "Rows are true classes, columns predicted ones; a square holds the percentage of its row. Own-class "
+        "predictions of all clients are pooled."
+    )
+    chart = confusion_matrix(matrix, group.results[0].class_names, group.method)
+    return [Section("confusion", "Which class is taken for which", reading + _shown(study), [Panel("", [chart])])]
+
+
+def _classes(study: Study) -> Table | None:
+    group = study.groups[0]
+    matrix = None if study.comparison else group.confusion
+    return None if matrix is None else class_table(matrix, group.results[0].class_names)
 
 
 def _uncertainty(study: Study) -> Section:

@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
-from fedbnn.federation.metrics import ReliabilityBins, UncertaintyHistogram
+from fedbnn.federation.metrics import Confusion, RankedCounts, ReliabilityBins, UncertaintyHistogram
 from fedbnn.report.privacy import Guarantee
 from fedbnn.report.variants import Variant
 
@@ -17,6 +17,8 @@ def _none_is_nan(value: Any) -> Any:
 
 Number = Annotated[float, BeforeValidator(_none_is_nan)]
 Bins = Annotated[ReliabilityBins, BeforeValidator(ReliabilityBins.from_dict)]
+Ranked = Annotated[RankedCounts, BeforeValidator(RankedCounts.from_dict)]
+Matrix = Annotated[Confusion, BeforeValidator(Confusion.from_list)]
 
 
 def _histogram(values: Any) -> UncertaintyHistogram:
@@ -121,6 +123,14 @@ class Result(Scores):
     curve: Curve
     reliability: Bins
     uncertainty: Uncertainty
+    ranked: Ranked | None = None  # None: from before it was counted
+    confusion: Matrix | None = None  # likewise, or of too many classes
+
+    @model_validator(mode="after")
+    def _matrix_is_of_the_classes(self) -> Self:
+        if self.confusion is not None and len(self.confusion.counts) != len(self.class_names):
+            raise ValueError(f"confusion has {len(self.confusion.counts)} classes, class_names {len(self.class_names)}")
+        return self
 
     @model_validator(mode="after")
     def _headline_is_a_variant(self) -> Self:
@@ -144,6 +154,11 @@ class Result(Scores):
                 if getattr(self, name) is None:
                     raise ValueError(f"epsilon_spent without {name!r}")
         return self
+
+    @property
+    def everyone_holds_all(self) -> bool:
+        """Whether there is no class that some client never saw."""
+        return all(len(classes) == len(self.class_names) for classes in self.per_client.classes)
 
     @property
     def guarantee(self) -> Guarantee | None:

@@ -14,7 +14,7 @@ from fedbnn.data import FederatedData
 from fedbnn.federation.engines import Site
 from fedbnn.federation.evaluation import DETECTION, POOLED, SCORES, Evaluation, headline
 from fedbnn.federation.loop import Round
-from fedbnn.federation.metrics import ReliabilityBins
+from fedbnn.federation.metrics import Confusion, ReliabilityBins
 from fedbnn.runs.config import Config
 
 FIELDS = (
@@ -154,7 +154,15 @@ def assemble(
             "total": reduce(add, (one.total for one in judged)).to_dict(),
             "epistemic": reduce(add, (one.epistemic for one in judged)).to_dict(),
         },
+        "ranked": reduce(add, (one.ranked for one in judged)).to_dict(),
+        **_confusion([one.confusion for one in judged], data.dataset.classes),
     }
+
+
+def _confusion(matrices: Sequence[Confusion | None], classes: int) -> dict[str, list[list[int]]]:
+    """That of all clients' predictions; nothing where a client sent none, or one of other classes."""
+    known = [one for one in matrices if one is not None and len(one.counts) == classes]
+    return {"confusion": reduce(add, known).to_list()} if len(known) == len(matrices) else {}
 
 
 def _privacy(config: Config, sites: Sequence[Site], turns: Sequence[int]) -> dict[str, Any]:

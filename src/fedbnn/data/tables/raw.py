@@ -142,14 +142,19 @@ class TableReader:
         names = [str(name).strip() for name in read.column_names]
         if repeated := {name for name in names if names.count(name) > 1}:
             raise UserError(f"{origin} has more than one column {listing(sorted(repeated))}")
-        if not read.num_rows:
+        return self.of_values(dict(zip(names, values, strict=True)), origin)
+
+    def of_values(self, values: Mapping[str, Sequence[Any]], origin: str) -> RawTable:
+        """Columns of Python's own values, None where one is missing."""
+        records = len(next(iter(values.values()), ()))
+        if not records:
             raise UserError(f"{origin} has no records")
         columns = {
             name: tuple(None if text is None else self._cell(name, text) for text in _texts(origin, name, column))
-            for name, column in zip(names, values, strict=True)
+            for name, column in values.items()
             if name not in self.ignored
         }
-        places = tuple(Place(origin, row + 1) for row in range(read.num_rows))
+        places = tuple(Place(origin, row + 1) for row in range(records))
         return RawTable(columns, places, markers=self.layout.missing)
 
     def _cell(self, column: str, text: str) -> str | None:

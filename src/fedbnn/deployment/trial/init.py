@@ -311,6 +311,10 @@ def _write_site(folder: Path, site: Site, terms: Terms, config: Config, data: Fe
     np.savez_compressed(
         folder / "records.npz", allow_pickle=False, **records_of(data, client.index, config.evaluation.split)
     )
+    if data.calibration_indices:  # for `fedbnn predict --calibration`
+        rows = data.calibration_indices[client.index]
+        x, y = data.dataset.x_train[rows], data.dataset.y_train[rows]
+        np.savez_compressed(folder / "calibration.npz", allow_pickle=False, x=x, y=y)
 
 
 def records_of(data: FederatedData, index: int, split: Split) -> dict[str, Floats | Labels]:

@@ -7,6 +7,7 @@ from typing import Any, Protocol
 
 from torch import Tensor
 
+from fedbnn.data.view import InputView
 from fedbnn.federation.evaluation import Evaluation
 from fedbnn.federation.message import Message
 from fedbnn.federation.method import Client, Method
@@ -24,6 +25,8 @@ class Site:
         weights: how many weights its model has.
         operations: floating-point operations of its model for one record; 0 where nobody has to share out the work.
         foreign: inputs of no client, on which its uncertainty is tried after the last round.
+        calibration: the client's own records that no training sees. They stay where predictions are asked for.
+        view: from inputs as loaded to what models see, where it is known.
 
     """
 
@@ -33,6 +36,8 @@ class Site:
     weights: int
     operations: int
     foreign: Tensor | None = None
+    calibration: Records | None = None
+    view: InputView | None = None
 
 
 @dataclass(frozen=True)
