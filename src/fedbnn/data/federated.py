@@ -16,6 +16,8 @@ from fedbnn.data.other_inputs import alignment_inputs
 from fedbnn.data.partition import Indices, PartitionSettings
 from fedbnn.data.sources import DataSettings
 from fedbnn.data.view import PublicView
+from fedbnn.features.bodies.view import BodyView
+from fedbnn.models.architectures import ModelSettings
 
 Split = Literal["test", "validation"]
 
@@ -24,7 +26,8 @@ Split = Literal["test", "validation"]
 class FederatedData:
     """Who holds which training records. All inputs are handed out as models see them.
 
-    That is normalised, (x - mean) / std, and with `data.inputs = "features"` as public features of this.
+    That is normalised, (x - mean) / std, and with `data.inputs = "features"` as public features of this. Models that
+    stand on a body see its features instead (`on_body`).
 
     Attributes:
         dataset: the records, as they were loaded.
@@ -51,7 +54,16 @@ class FederatedData:
     natural: bool = False
     other_alignment: Floats | None = None
     alignment_source: str = ""
-    view: PublicView | None = None
+    view: PublicView | BodyView | None = None
+
+    def on_body(self, model: ModelSettings, mirrored: bool) -> "FederatedData":
+        """The same, handed out as this model sees it, which stands on a body."""
+        if self.view is not None:
+            raise UserError(
+                f"data.inputs = 'features', but model '{model.name}' stands on body '{model.body}': choose one"
+            )
+        view = BodyView.of(model.body, model.body_options, self.loaded_alignment, model.components, mirrored)
+        return dataclasses.replace(self, view=view)
 
     @property
     def input_shape(self) -> tuple[int, ...]:
@@ -152,6 +164,8 @@ class FederatedData:
 
     def seen(self, x: Floats) -> Floats:
         """Inputs, as loaded, in the form in which models see all others."""
+        if isinstance(self.view, BodyView):
+            return self.view(x)
         scaled: Floats = (x - self.mean) / self.std
         return scaled if self.view is None else self.view(scaled)
 
