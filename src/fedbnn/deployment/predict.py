@@ -138,8 +138,9 @@ def predict(
     device = find_device(settings.device, "device")
     node = Node(terms, load_site(settings, terms), state, share_metrics=False, device=device, key=key)
     alignment = read_alignment(settings.alignment, terms)
+    seen = alignment.seen_by(settings.model, terms.training)
+    prediction = node.predict(channels_last(torch.from_numpy(seen(x))), variant, shares)
     inputs = channels_last(torch.from_numpy(alignment.normalised(x)))
-    prediction = node.predict(inputs, variant, shares)
     features = standard_features(alignment.tensor(), terms.privacy.features, "flip" in terms.training.augment)
     novelty = features.novelty(features(inputs)).float()
     asked: Asked = "variant" if shares is None else shares if isinstance(shares, str) else "given"
