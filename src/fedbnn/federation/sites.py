@@ -15,7 +15,7 @@ from fedbnn.data.dataset import Floats
 from fedbnn.data.federated import Split
 from fedbnn.federation.engines import Site
 from fedbnn.federation.method import Client
-from fedbnn.models.architectures import ModelSettings, assign
+from fedbnn.models.architectures import Factory, ModelSettings, assign, settings_of
 from fedbnn.models.network import probe
 from fedbnn.models.training import Records, TrainingSettings, channels_last
 from fedbnn.privacy import PrivacySettings
@@ -23,7 +23,7 @@ from fedbnn.privacy import PrivacySettings
 
 def make_sites(
     data: FederatedData,
-    models: Sequence[ModelSettings | str] = ("mlp",),
+    models: Sequence[ModelSettings | Factory | str] = ("mlp",),
     training: TrainingSettings | None = None,
     *,
     rounds: int = 12,
@@ -36,13 +36,14 @@ def make_sites(
 ) -> list[Site]:
     """One site per client; the models are dealt by their shares. Checks every architecture before any work.
 
+    A model is its settings, its name, or a function of your own.
     `rounds` is how many exchanges are planned; only methods that divide a privacy budget among them look at it.
     `ledgers` is the folder for what clients spend under a promise; the budget is for as long as the records exist.
     `identified` makes clients ready for ledgers that are given later.
     `foreign` are inputs as loaded that are nobody's, on which `Federation.evaluate` can try the models' uncertainty.
     Clients whose model stands on a body get all inputs as its features.
     """
-    settings = tuple(ModelSettings(m) if isinstance(m, str) else m for m in models)
+    settings = tuple(settings_of(model) for model in models)
     training = training or TrainingSettings()
     check_augmentation(training, data.input_shape)
     shared: dict[str, _Shared] = {}

@@ -18,6 +18,7 @@ from fedbnn.base.imports import imported
 from fedbnn.base.settings import settings
 from fedbnn.base.wording import did_you_mean
 from fedbnn.models.bayesian_part import Which, names_of
+from fedbnn.models.sequences import gru, transformer
 
 Factory = Callable[..., nn.Module]
 
@@ -136,7 +137,14 @@ def vgg9(input_shape: tuple[int, ...], classes: int, width: float = 1.0) -> nn.M
     return _convolutional("vgg9", input_shape, classes, blocks, [scaled(512), scaled(512)])
 
 
-MODELS: dict[str, Factory] = {"mlp": mlp, "cnn2": cnn2, "cnn3": cnn3, "vgg9": vgg9}
+MODELS: dict[str, Factory] = {
+    "mlp": mlp,
+    "cnn2": cnn2,
+    "cnn3": cnn3,
+    "vgg9": vgg9,
+    "gru": gru,
+    "transformer": transformer,
+}
 
 
 def find_factory(name: str) -> Factory:
@@ -152,6 +160,20 @@ def find_factory(name: str) -> Factory:
     if not callable(factory):
         raise UserError(f"model '{name}' is a {type(factory).__name__}, not a function that makes a module")
     return factory
+
+
+def settings_of(model: ModelSettings | Factory | str) -> ModelSettings:
+    """Settings, a name, or the user's own function itself, if workers can find it by where it is."""
+    if isinstance(model, ModelSettings):
+        return model
+    if isinstance(model, str):
+        return ModelSettings(model)
+    module, name = getattr(model, "__module__", None), getattr(model, "__qualname__", "<none>")
+    if module is None or "<" in name:
+        raise UserError(
+            f"model {name}: give a function that stands in a module by itself, not inside another or a lambda"
+        )
+    return ModelSettings(f"{module}:{name}")
 
 
 def build(model: ModelSettings, input_shape: tuple[int, ...], classes: int) -> nn.Module:

@@ -98,5 +98,5 @@ def test_what_is_no_body_is_told_in_one_line(name, options, told):
 
 
 def test_a_view_needs_an_alignment_set():
-    with pytest.raises(UserError, match="data.alignment = 0"):
+    with pytest.raises(UserError, match=r"data\.alignment = 0"):
         view(images(0))
