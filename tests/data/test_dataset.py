@@ -75,7 +75,7 @@ def test_not_finite_counts_records():
         ),
         ({"x_test": np.zeros((2, 3, 4, 4), dtype=np.float32)}, r"\(3, 4, 5\), one of x_test \(3, 4, 4\)"),
         ({"x_train": np.zeros((6, 3, 4, 5))}, "x_train is float64"),
-        ({"x_train": np.zeros((6, 3, 4), dtype=np.float32)}, r"shape \(6, 3, 4\)"),
+        ({"x_train": np.zeros((6, 3, 4, 5, 1), dtype=np.float32)}, r"shape \(6, 3, 4, 5, 1\)"),
         ({"x_train": np.zeros((6, 0), dtype=np.float32)}, "holds no value"),
         ({"y_train": np.zeros(6)}, "y_train is float64"),
         ({"group_train": np.array(list("abcdef"))}, "give both or neither"),

@@ -37,8 +37,8 @@ def check_records(origin: str, split: str, x: Floats, y: Labels, classes: int) -
     def error(text: str) -> UserError:
         return UserError(f"{origin}: {text}")
 
-    if x.dtype != np.float32 or x.ndim not in (2, 4):
-        raise error(f"x_{split} is {x.dtype} of shape {x.shape}; float32 N x C x H x W or N x F is needed")
+    if x.dtype != np.float32 or x.ndim not in (2, 3, 4):
+        raise error(f"x_{split} is {x.dtype} of shape {x.shape}; float32 N x C x H x W, N x T x F or N x F is needed")
     if y.dtype != np.int64 or y.ndim != 1:
         raise error(f"y_{split} is {y.dtype} of shape {y.shape}; int64 of one dimension is needed")
     if len(x) != len(y):
@@ -62,8 +62,8 @@ class Dataset:
 
     Attributes:
         name: what reports and manifests call it.
-        x_train: float32, images N x C x H x W or a table N x F. Clients, the alignment set and the
-            validation records are all drawn from it.
+        x_train: float32, images N x C x H x W, sequences N x T x F (T steps of F values) or a table N x F. Clients,
+            the alignment set and the validation records are all drawn from it.
         y_train: int64 labels in 0 .. classes - 1.
         x_test: records that no client trains on, of the same shape.
         y_test: their labels.
@@ -106,7 +106,7 @@ class Dataset:
 
     @property
     def input_shape(self) -> tuple[int, ...]:
-        """The shape of one record: (C, H, W) or (F,)."""
+        """The shape of one record: (C, H, W), (T, F) or (F,)."""
         return tuple(self.x_train.shape[1:])
 
     @cached_property

@@ -18,6 +18,8 @@ from fedbnn.data.sources import DataSettings
 from fedbnn.data.tables.coding import Coding
 from fedbnn.data.tables.dataset import EncodedTables, TableDataset
 from fedbnn.data.view import InputView, PublicView
+from fedbnn.features.bodies.view import BodyView
+from fedbnn.models.architectures import ModelSettings
 
 Split = Literal["test", "validation"]
 
@@ -26,7 +28,8 @@ Split = Literal["test", "validation"]
 class FederatedData:
     """Who holds which training records. All inputs are handed out as models see them.
 
-    That is normalised, (x - mean) / std, and with `data.inputs = "features"` as public features of this.
+    That is normalised, (x - mean) / std, and with `data.inputs = "features"` as public features of this. Models that
+    stand on a body see its features instead (`on_body`).
 
     Attributes:
         dataset: the records, as they were loaded.
@@ -58,12 +61,21 @@ class FederatedData:
     natural: bool = False
     other_alignment: Floats | None = None
     alignment_source: str = ""
-    view: PublicView | None = None
+    view: PublicView | BodyView | None = None
     coding: Coding | None = None
     identities: Identity | None = None
     told: tuple[str, ...] = ()
     oddities: tuple[str, ...] = ()
     calibration_indices: tuple[Indices, ...] = ()
+
+    def on_body(self, model: ModelSettings, mirrored: bool) -> "FederatedData":
+        """The same, handed out as this model sees it, which stands on a body."""
+        if self.view is not None:
+            raise UserError(
+                f"data.inputs = 'features', but model '{model.name}' stands on body '{model.body}': choose one"
+            )
+        view = BodyView.of(model.body, model.body_options, self.loaded_alignment, model.components, mirrored)
+        return dataclasses.replace(self, view=view)
 
     @property
     def input_shape(self) -> tuple[int, ...]:

@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from fedbnn.base.cache import cache
 from fedbnn.base.errors import UserError
 from fedbnn.base.files import expanded
 from fedbnn.data.cifar_source import cifar_files
@@ -44,12 +45,6 @@ def folders() -> list[Path]:
     if given and not place.is_dir():
         raise UserError(f"{VARIABLE} = {given!r} is not a folder; set it to the folder that holds your data sets")
     return [*([place] if given else []), cache()]
-
-
-def cache() -> Path:
-    """$XDG_CACHE_HOME/fedbnn or ~/.cache/fedbnn; what is downloaded goes there."""
-    base = os.environ.get("XDG_CACHE_HOME", "")
-    return (Path(base) if base else Path.home() / ".cache") / "fedbnn"
 
 
 def find(name: str) -> Stored | None:

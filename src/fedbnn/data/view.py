@@ -11,6 +11,7 @@ import torch
 
 from fedbnn.base.errors import UserError
 from fedbnn.data.dataset import Floats
+from fedbnn.features.bodies.view import BodyView
 from fedbnn.features.kernel import KernelFeatures, kernel_features
 from fedbnn.features.standard import StandardFeatures, standard_features
 
@@ -43,6 +44,8 @@ class PublicView:
 class InputView:
     """From inputs as loaded to what models see: (x - mean) / std, and public features of this where there are any.
 
+    A model that stands on a body sees the body's features of inputs as they were loaded.
+
     Attributes:
         loaded_shape: of one record as loaded.
 
@@ -51,8 +54,10 @@ class InputView:
     loaded_shape: tuple[int, ...]
     mean: Floats
     std: Floats
-    features: PublicView | None = None
+    features: PublicView | BodyView | None = None
 
     def __call__(self, x: Floats) -> Floats:
+        if isinstance(self.features, BodyView):
+            return self.features(x)
         scaled: Floats = (x - self.mean) / self.std
         return scaled if self.features is None else self.features(scaled)

@@ -1,5 +1,6 @@
 """The public alignment set at a party: alignment.npz, checked against the terms, and the scaling fitted on it."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -13,7 +14,9 @@ from fedbnn.data.dataset import Floats
 from fedbnn.data.normalisation import fit_normalisation
 from fedbnn.data.npz_source import NpzFile
 from fedbnn.deployment.terms import Terms, alignment_hash
-from fedbnn.models.training import channels_last
+from fedbnn.features.bodies.view import BodyView
+from fedbnn.models.architectures import ModelSettings
+from fedbnn.models.training import TrainingSettings, channels_last
 
 ARRAY = "x"
 
@@ -28,6 +31,13 @@ class Alignment:
         """(x - mean) / std, as `FederatedData.seen` for raw inputs."""
         mean, std = self._scaling
         return (x - mean) / std
+
+    def seen_by(self, model: ModelSettings, training: TrainingSettings) -> Callable[[Floats], Floats]:
+        """How a model sees inputs as loaded: scaled, or as features of the body that it stands on."""
+        if not model.body:
+            return self.normalised
+        mirrored = "flip" in training.augment
+        return BodyView.of(model.body, model.body_options, self.raw, model.components, mirrored)
 
     def tensor(self) -> Tensor:
         """The inputs as clients and server compute with them."""

@@ -16,8 +16,8 @@ from torch import Tensor
 from fedbnn.base.devices import find_device
 from fedbnn.base.errors import UserError
 from fedbnn.data.csv_source import Table
-from fedbnn.data.dataset import check_finite
-from fedbnn.deployment.alignment import Alignment, read_alignment
+from fedbnn.data.dataset import Floats, check_finite
+from fedbnn.deployment.alignment import read_alignment
 from fedbnn.deployment.labelled import read_labelled
 from fedbnn.deployment.new_records import TABLES, CodedTables, NewRecords, read_inputs
 from fedbnn.deployment.node import Node
@@ -35,6 +35,9 @@ from fedbnn.privacy.chain import write_durably
 UNCERTAINTIES = ("total", "epistemic", "aleatoric")
 FOREIGN = "foreign"  # unlike anything in the alignment set
 NO_CLASS = "no class fits"  # the set of classes is empty
+
+View = Callable[[Floats], Floats]
+"""From inputs as loaded to what a model sees."""
 
 Asked = Literal["variant", "own", "uniform", "estimate", "given"]
 """Whose prior over labels it is: the variant's, one of those known by name, or shares that the user gave."""
@@ -210,13 +213,14 @@ def predict(
     device = find_device(settings.device, "device")
     node = Node(terms, load_site(settings, terms), state, share_metrics=False, device=device, key=key)
     alignment = read_alignment(settings.alignment, terms)
-    inputs = channels_last(torch.from_numpy(alignment.normalised(new.x)))
+    seen = alignment.seen_by(settings.model, terms.training)
     calibrated = Calibrated()
     if wish.wanted and calibration is not None:
-        records = _labelled(calibration, settings.data, terms, alignment)
+        records = _labelled(calibration, settings.data, terms, seen)
         equal = seen_before(f"--calibration {calibration}", [node.site.client], records)
         calibrated = Calibrated.fit(wish, node.predict(records.x, variant, shares), records.y, equal)
-    prediction = node.predict(inputs, variant, shares)
+    prediction = node.predict(channels_last(torch.from_numpy(seen(new.x))), variant, shares)
+    inputs = channels_last(torch.from_numpy(alignment.normalised(new.x)))
     features = standard_features(alignment.tensor(), terms.privacy.features, "flip" in terms.training.augment)
     novelty = features.novelty(features(inputs)).float()
     return SitePrediction(
@@ -238,12 +242,12 @@ def asked_for(prior: Known | list[float] | None) -> Asked:
     return "variant" if prior is None else prior if isinstance(prior, str) else "given"
 
 
-def _labelled(source: Path, settings: RecordsSettings, terms: Terms, alignment: Alignment) -> Records:
+def _labelled(source: Path, settings: RecordsSettings, terms: Terms, seen: View) -> Records:
     """Records to calibrate with, as models see them."""
     coded = None if terms.coding is None else CodedTables.of_site(settings, terms.coding)
     columns = () if coded or settings.source == "npz" else _features(settings)
     x, y = read_labelled(source, terms.class_names, settings.target, columns, terms.input_shape, coded)
-    return Records(channels_last(torch.from_numpy(alignment.normalised(x))), torch.from_numpy(y))
+    return Records(channels_last(torch.from_numpy(seen(x))), torch.from_numpy(y))
 
 
 def _chosen(state: Path, run: str | None) -> str:

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from pydantic import Field
+from pydantic import Field, field_validator
 
 from fedbnn.base.settings import read_toml, settings
 from fedbnn.models.architectures import ModelSettings
@@ -30,6 +30,13 @@ class ServerSettings:
         default=(), description="methods from outside ('package.module:Class') that the terms may name"
     )
     quorum: int = Field(default=1, ge=1, description="good replies a round needs; with fewer it is held again")
+
+    @field_validator("model")
+    @classmethod
+    def _buildable(cls, model: ModelSettings | None) -> ModelSettings | None:
+        if model is not None and model.body:
+            raise ValueError(f"body = '{model.body}': the server has no features of a body; leave it out")
+        return model
 
 
 def read_server(path: Path) -> ServerSettings:

@@ -23,7 +23,7 @@ from fedbnn.deployment.site_table import read_columns, reader_of, report_odditie
 from fedbnn.deployment.terms import Terms
 from fedbnn.federation.engines import Site
 from fedbnn.federation.method import Client
-from fedbnn.federation.sites import check_augmentation
+from fedbnn.federation.sites import check_augmentation, on_features
 from fedbnn.models.network import check_outputs
 from fedbnn.models.training import Records, channels_last
 from fedbnn.privacy.secure.primitives import signer_of
@@ -66,14 +66,16 @@ def load_site(settings: SiteSettings, terms: Terms) -> Site:
     if test and not own.any():
         raise UserError(f"{origin_of(settings.data)}: no test record is of a class that the site holds; leave them out")
     cap = settings.privacy
+    model, seen = settings.model, alignment.seen_by(settings.model, terms.training)
+    public = seen(alignment.raw)
     client = Client(
         index=index,
         name=settings.name,
-        train=_tensors(alignment.normalised(x), y),
-        alignment=alignment.tensor(),
+        train=_tensors(seen(x), y),
+        alignment=channels_last(torch.from_numpy(public)),
         classes=len(terms.class_names),
-        model=settings.model,
-        training=terms.training,
+        model=model,
+        training=on_features(terms.training) if model.body else terms.training,
         rounds=terms.rounds,
         seed=terms.seed,
         privacy=terms.privacy,
@@ -88,8 +90,8 @@ def load_site(settings: SiteSettings, terms: Terms) -> Site:
         run=terms.digest,
         disjoint=cap.disjoint if cap else False,
     )
-    check_outputs(client.network, terms.input_shape, client.classes, client.model.name)
-    evaluation = _tensors(alignment.normalised(x_test), y_test)
+    check_outputs(client.network, public.shape[1:], client.classes, model.name)
+    evaluation = _tensors(seen(x_test), y_test)
     return Site(client, evaluation, torch.from_numpy(own), client.network.size, operations=0)
 
 

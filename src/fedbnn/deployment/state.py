@@ -160,7 +160,7 @@ def described(client: Client) -> dict[str, Any]:
 
 def model_facts(model: ModelSettings) -> dict[str, Any]:
     """What others may know of a model: enough to build it, nothing of its weights."""
-    return {"name": model.name, "options": model.options}
+    return {"name": model.name, "options": model.options, **model.unusual}
 
 
 def remember_site(state: Path, site_file: Path) -> None:

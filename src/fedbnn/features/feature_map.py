@@ -17,7 +17,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
-from typing import Self
+from typing import ClassVar, Self
 
 import torch
 from torch import Tensor
@@ -47,6 +47,8 @@ class FeatureMap(ABC):
     A kind of map is a subclass in a file of its own, which says how it is fitted and what the coordinates z are. Its
     fields are its tensors.
     """
+
+    principal: ClassVar[bool] = False  # whether z are principal components of the alignment set, the widest first
 
     constant: Tensor  # [1]: the coordinate k
 

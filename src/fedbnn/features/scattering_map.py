@@ -8,6 +8,7 @@ are nearly all of the norm) and white ones (the last are mostly noise).
 
 import math
 from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -26,6 +27,8 @@ _LIMITS = (5, 16)  # scales and orientations that a map from elsewhere may ask f
 @dataclass(frozen=True)
 class ScatteringMap(FeatureMap):
     """z = (asinh(s / u) - centre) basis."""
+
+    principal: ClassVar[bool] = True
 
     layout: Tensor  # channels, height, width, scales, orientations
     unit: Tensor  # [1]: u

@@ -22,9 +22,11 @@ from fedbnn.base.randomness import Stream, repeatable
 from fedbnn.features.feature_map import FeatureMap
 from fedbnn.features.feature_store import on_disk
 from fedbnn.features.maps import fit_features
+from fedbnn.features.plain_map import PlainMap
 from fedbnn.features.public import digest_of, kept
 from fedbnn.features.scattering_map import ScatteringMap
 
+PLAIN = "plain"  # the kind that takes records as they are: they are components of a body's features
 IMAGE_DIMENSIONS = 400
 TABLE_DIMENSIONS = 200
 _BATCH = 256  # records mapped at once
@@ -77,7 +79,10 @@ class StandardFeatures:
 
 
 def standard_features(alignment: Tensor, kind: str, mirrored: bool) -> StandardFeatures:
-    """Worked out once for an alignment set in a process that serves few of them in turn."""
+    """Worked out once for an alignment set in a process that serves few of them in turn.
+
+    `kind` is one of `fit_features`, or PLAIN.
+    """
     digest = digest_of(alignment, kind, "mirrored" if mirrored else "as they are")
     return kept(_known, 4, digest, lambda: _work_out(alignment, kind, mirrored, digest))
 
@@ -91,10 +96,14 @@ def _work_out(alignment: Tensor, kind: str, mirrored: bool, digest: str) -> Stan
     with repeatable(Stream(("standard",))):
         try:
             dimensions = IMAGE_DIMENSIONS if image else TABLE_DIMENSIONS
-            feature_map = fit_features(alignment, kind, dimensions + 1, mirrored=mirrored)
+            feature_map = (
+                PlainMap.fit(alignment, dimensions + 1, Stream(("plain",)).torch())
+                if kind == PLAIN
+                else fit_features(alignment, kind, dimensions + 1, mirrored=mirrored)
+            )
         except ValueError as error:
             raise UserError(f"privacy.features = '{kind}': {error}") from None
-        columns = None if image else _columns(alignment)
+        columns = None if image or kind == PLAIN else _columns(alignment)
         twice = mirrored and image and not isinstance(feature_map, ScatteringMap)
         c = _coordinates(feature_map, twice, columns, alignment)
         centre = c.mean(0)
@@ -104,7 +113,7 @@ def _work_out(alignment: Tensor, kind: str, mirrored: bool, digest: str) -> Stan
         scale = scale * (len(scale) / max(1, int(own > 0) + int(own < len(scale)))) ** 0.5
         z = (c - centre) * scale
         digest = digest_of(digest, z)  # the same name may stand for other features after a change of code
-        distances = _distances(z, z, left_out=isinstance(feature_map, ScatteringMap), whole=_few(feature_map, z))
+        distances = _distances(z, z, left_out=feature_map.principal, whole=_few(feature_map, z))
         usual = distances.quantile(_COMMON, 0).clamp_min(1e-12)
         usual = usual * (distances / usual).amax(1).quantile(_COMMON).clamp_min(1e-12)
         if _few(feature_map, z):  # the farthest of few points is near what others may be
@@ -141,7 +150,7 @@ def _coordinates(feature_map: FeatureMap, twice: bool, columns: tuple[Tensor, Te
 
 def _few(feature_map: FeatureMap, alignment: Tensor) -> bool:
     """Whether principal components of so few points tell nothing of the directions in which others vary."""
-    return isinstance(feature_map, ScatteringMap) and len(alignment) < _FEW
+    return feature_map.principal and len(alignment) < _FEW
 
 
 def _distances(z: Tensor, alignment: Tensor, left_out: bool = False, whole: bool = False) -> Tensor:

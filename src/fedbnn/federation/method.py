@@ -221,6 +221,7 @@ class Method(ABC, Generic[S, V]):
     summary: ClassVar[str]
     needs_protection: ClassVar[bool] = True  # sends what a mechanism of `privacy` would have to protect, and cannot
     one_architecture: ClassVar[bool] = False  # all clients must run the same, or the server does not start
+    partly_bayesian: ClassVar[bool] = False  # knows weights that learn without a posterior beside those with one
     client_state: ClassVar[type[Any]]
     server_state: ClassVar[type[Any]]
 
@@ -246,6 +247,16 @@ class Method(ABC, Generic[S, V]):
             raise UserError(
                 f"method '{self.name}' has no private exchange: privacy.mechanism = '{client.privacy.mechanism}' "
                 "is for methods that exchange outputs (fedbnn, fedmd)"
+            )
+        if client.model.body and self.protects(client.privacy) is not None:
+            raise UserError(
+                f"method '{self.name}' promises privacy, for which features must be worked out one record at a time: "
+                f"body '{client.model.body}' of model '{client.model.name}' does not; leave one of both out"
+            )
+        if client.model.slow and not self.partly_bayesian:
+            raise UserError(
+                f"method '{self.name}' trains all weights alike: rest_rate = {client.model.rest_rate:g} of model "
+                f"'{client.model.name}' is for fedbnn, fedbnn_paper and local_bnn; set it to 0, which freezes them"
             )
 
     def check_deployed(self) -> None:

@@ -3,10 +3,11 @@
 import hashlib
 import re
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import torch
+from torch import Tensor
 
 from fedbnn.base.errors import UserError
 from fedbnn.data import FederatedData
@@ -14,7 +15,7 @@ from fedbnn.data.dataset import Floats
 from fedbnn.data.federated import Split
 from fedbnn.federation.engines import Site
 from fedbnn.federation.method import Client
-from fedbnn.models.architectures import ModelSettings, assign
+from fedbnn.models.architectures import Factory, ModelSettings, assign, settings_of
 from fedbnn.models.network import probe
 from fedbnn.models.training import Records, TrainingSettings, channels_last
 from fedbnn.privacy import PrivacySettings
@@ -22,7 +23,7 @@ from fedbnn.privacy import PrivacySettings
 
 def make_sites(
     data: FederatedData,
-    models: Sequence[ModelSettings | str] = ("mlp",),
+    models: Sequence[ModelSettings | Factory | str] = ("mlp",),
     training: TrainingSettings | None = None,
     *,
     rounds: int = 12,
@@ -35,23 +36,25 @@ def make_sites(
 ) -> list[Site]:
     """One site per client; the models are dealt by their shares. Checks every architecture before any work.
 
+    A model is its settings, its name, or a function of your own.
     `rounds` is how many exchanges are planned; only methods that divide a privacy budget among them look at it.
     `ledgers` is the folder for what clients spend under a promise; the budget is for as long as the records exist.
     `identified` makes clients ready for ledgers that are given later.
     `foreign` are inputs as loaded that are nobody's, on which `Federation.evaluate` can try the models' uncertainty.
+    Clients whose model stands on a body get all inputs as its features.
     """
-    settings = tuple(ModelSettings(m) if isinstance(m, str) else m for m in models)
+    settings = tuple(settings_of(model) for model in models)
     training = training or TrainingSettings()
     check_augmentation(training, data.input_shape)
-    alignment = channels_last(torch.from_numpy(data.alignment()))
-    x, y, _ = data.evaluation(split)
-    evaluation = Records(channels_last(torch.from_numpy(x)), torch.from_numpy(y))
-    foreign_inputs = None if foreign is None else channels_last(torch.from_numpy(data.seen(foreign)))
+    shared: dict[str, _Shared] = {}
     multiplicity = data.multiplicity
     measured: list[tuple[ModelSettings, int, int]] = []
     sites = []
     for index, model in enumerate(assign(settings, data.n_clients)):
-        own_x, own_y = data.client_arrays(index)
+        if (key := model.body_key) not in shared:
+            shared[key] = _Shared.of(data, model, training, split, foreign)
+        common = shared[key]
+        own_x, own_y = common.data.client_arrays(index)
         name = data.client_names[index]
         own = torch.from_numpy(data.own_mask(index, split))
         if not bool(own.any()):
@@ -60,10 +63,10 @@ def make_sites(
             index=index,
             name=name,
             train=Records(channels_last(torch.from_numpy(own_x)), torch.from_numpy(own_y)),
-            alignment=alignment,
+            alignment=common.alignment,
             classes=data.dataset.classes,
             model=model,
-            training=training,
+            training=common.training,
             rounds=rounds,
             seed=seed,
             privacy=privacy or PrivacySettings(),
@@ -72,13 +75,47 @@ def make_sites(
             identity=torch.from_numpy(data.identity(index)) if identified or ledgers is not None else None,
         )
         if all(model != known for known, _, _ in measured):
-            operations = probe(client.network, data.input_shape, data.dataset.classes, model.name)
+            operations = probe(client.network, common.data.input_shape, data.dataset.classes, model.name)
             measured.append((model, client.network.size, operations))
         size, operations = next((n, ops) for known, n, ops in measured if known == model)
-        held_x, held_y = data.calibration_arrays(index)
+        held_x, held_y = common.data.calibration_arrays(index)
         held_out = Records(channels_last(torch.from_numpy(held_x)), torch.from_numpy(held_y))
-        sites.append(Site(client, evaluation, own, size, operations, foreign_inputs, held_out, data.input_view))
+        view = common.data.input_view
+        sites.append(Site(client, common.evaluation, own, size, operations, common.foreign, held_out, view))
     return sites if ledgers is None else with_ledgers(sites, ledgers)
+
+
+@dataclass(frozen=True)
+class _Shared:
+    """What clients share whose models see inputs alike."""
+
+    data: FederatedData
+    training: TrainingSettings
+    alignment: Tensor
+    evaluation: Records
+    foreign: Tensor | None
+
+    @classmethod
+    def of(
+        cls, data: FederatedData, model: ModelSettings, training: TrainingSettings, split: Split, foreign: Floats | None
+    ) -> "_Shared":
+        if model.body:
+            data, training = data.on_body(model, "flip" in training.augment), on_features(training)
+        x, y, _ = data.evaluation(split)
+        return cls(
+            data,
+            training,
+            channels_last(torch.from_numpy(data.alignment())),
+            Records(channels_last(torch.from_numpy(x)), torch.from_numpy(y)),
+            None if foreign is None else channels_last(torch.from_numpy(data.seen(foreign))),
+        )
+
+
+def on_features(training: TrainingSettings) -> TrainingSettings:
+    """The same for a model that stands on a body: features are not varied, but those of images that may be mirrored are
+    the same for both views.
+    """
+    return replace(training, augment="none")
 
 
 def check_augmentation(training: TrainingSettings, input_shape: tuple[int, ...]) -> None:

@@ -10,6 +10,7 @@ from fedbnn.base.settings import settings
 from fedbnn.federation.method import Client, State
 from fedbnn.methods.rehearsal import Rehearsal, local_batches
 from fedbnn.models.bayes import Anchor, Gaussian, Prediction, fit, predict
+from fedbnn.models.bayesian_part import without_posterior
 
 
 @dataclass(frozen=True)
@@ -46,7 +47,11 @@ class BayesianTraining:
     mc_samples: int = Field(default=10, ge=1, description="weight draws for uploads and for evaluation")
 
     def initial_posterior(self, client: Client) -> Gaussian:
-        return Gaussian.around(client.initial_weights(), self.initial_rho)
+        q = Gaussian.around(client.initial_weights(), self.initial_rho)
+        model = client.model
+        if not model.slow:
+            return q
+        return q.known_at(without_posterior(model.bayesian, client.network.spans, model.name))
 
     def alone_prior(self, client: Client) -> Gaussian:
         return Gaussian.isotropic(client.network.size, self.prior_sd, client.device)
@@ -73,6 +78,7 @@ class BayesianTraining:
             learning_rate=self.learning_rate,
             generator=rng.child("weights").torch(),
             anchor=Anchor(prior, self.kl_weight / len(client.train)),
+            rest_rate=client.model.rest_rate,
         )
 
     def outputs(self, q: Gaussian, client: Client, x: Tensor, rng: Stream) -> Prediction:

@@ -63,6 +63,7 @@ class FedBNN(FunctionSpacePrior, BayesianTraining, Exchange[FedBNNState]):
     """Bayesian networks and heads on public features, joined by a prior in function space."""
 
     name = "fedbnn"
+    partly_bayesian = True
     summary = "Bayesian networks of any architecture and heads on public features, joined in function space"
     client_state = FedBNNState
 
@@ -111,7 +112,7 @@ class FedBNN(FunctionSpacePrior, BayesianTraining, Exchange[FedBNNState]):
 
     def check_client(self, client: Client) -> None:
         super().check_client(client)
-        if self.head and client.privacy.features == "scattering" and client.alignment.dim() != 4:
+        if self.head and client.privacy.features == "scattering" and not _images(client):
             raise UserError(
                 f"method '{self.name}' uses public features: privacy.features = 'scattering' needs images, the "
                 f"records are {tuple(client.alignment.shape[1:])}; set privacy.features to auto"
@@ -225,4 +226,4 @@ class FedBNN(FunctionSpacePrior, BayesianTraining, Exchange[FedBNNState]):
 
 
 def _images(client: Client) -> bool:
-    return client.alignment.dim() == 4
+    return client.alignment.dim() == 4 or bool(client.model.body)

@@ -60,6 +60,7 @@ class FunctionSpacePrior:
             order=rng.child("prior order").torch(),
             noise=rng.child("prior weights").torch(),
             augment=client.training.augment,
+            rest_rate=client.model.rest_rate,
         )
 
 
@@ -68,6 +69,7 @@ class FedBNNPaper(FunctionSpacePrior, BayesianTraining, Exchange[PaperState]):
     """Bayesian personal networks of any architecture, joined by a prior in function space."""
 
     name = "fedbnn_paper"
+    partly_bayesian = True
     summary = "Bayesian networks of any architecture, joined by a prior in function space, as published"
     client_state = PaperState
 

@@ -61,6 +61,11 @@ class FedDF(SharedPoint, Method[Point, Students]):
     def server_init(self, roster: Roster) -> Students:
         if len(roster.alignment) == 0:
             raise UserError(f"method '{self.name}' distils on the alignment set: data.alignment must be at least 1")
+        if len({model.body_key for model in roster.models}) > 1:
+            raise UserError(
+                f"method '{self.name}' distils at the server, where networks must see the same inputs: give all models "
+                "one body, or none"
+            )
         architectures = [model.architecture for model in roster.models]
         firsts = [architectures.index(one) for one in architectures]
         starts: dict[int, int] = {}

@@ -2,7 +2,9 @@
 
 Features z are fitted on the alignment set (AD) alone, so all clients have the same: a Gaussian kernel on wavelet
 scattering for images (`fedbnn.features.kernel`), columns and Fourier features for tables (`fedbnn.features.standard`).
-With few records a linear model on good fixed features knows more than a network trained from nothing.
+With few records a linear model on good fixed features knows more than a network trained from nothing. A client whose
+model stands on a body (`fedbnn.features.bodies`) has the same kernel on the body's features instead: what is exchanged
+are outputs, so clients need not have the same features.
 
 *Speaking.* Clients find together, by their outputs on AD alone, the head of all their records: partitioned inference
 (Bui et al. 2018) with Gaussian factors on outputs, whose means are found by alternating directions (Boyd et al. 2011).
@@ -44,7 +46,7 @@ from torch.nn.functional import one_hot
 from fedbnn.base.randomness import Stream
 from fedbnn.features.kernel import KernelFeatures, kernel_features
 from fedbnn.features.public import kept
-from fedbnn.features.standard import StandardFeatures, standard_features
+from fedbnn.features.standard import PLAIN, StandardFeatures, standard_features
 from fedbnn.federation.method import Client
 from fedbnn.models.label_prior import ratio, uniform
 from fedbnn.models.softmax import Ground, Rows, curvature, draw_weights, fit_head, with_one
@@ -78,6 +80,9 @@ class Head:
 
     @classmethod
     def of(cls, client: Client, sd: float, trust: float, grip: float = GRIP) -> "Head":
+        if client.model.body:
+            standard = standard_features(client.alignment.cpu(), PLAIN, mirrored=False)
+            return cls(client, standard, kernel_features(standard), sd, trust, grip)
         mirrored = "flip" in client.training.augment
         standard = standard_features(client.alignment.cpu(), client.privacy.features, mirrored)
         image = client.alignment.dim() == 4  # a table's features are those of a kernel already
@@ -151,7 +156,7 @@ class Head:
     def _ground(self, strength: float, penalty: float) -> Ground:
         """The prior on what a head says on the alignment set, worked out once for clients that share it."""
         key = f"{self.features.digest} {strength!r} {penalty!r}"
-        return kept(_grounds, 4, key, lambda: Ground.of(self.features.alignment, strength, penalty))
+        return kept(_grounds, 12, key, lambda: Ground.of(self.features.alignment, strength, penalty))
 
     @property
     def _own(self) -> tuple[Tensor, Tensor]:

@@ -16,6 +16,7 @@ class LocalBNN(BayesianTraining, Alone[Posterior]):
     """Bayes by Backprop (Blundell et al. 2015) under the prior N(0, prior_sd^2); nothing is exchanged."""
 
     name = "local_bnn"
+    partly_bayesian = True
     summary = "every client trains a Bayesian network alone"
     client_state = Posterior
 

@@ -67,7 +67,7 @@ def two_level(
     generator: torch.Generator,
 ) -> tuple[Gaussian, Gaussian, float]:
     """q, w and the last minibatch's cross-entropy after going through the batches; w begins at v."""
-    network.module.train()
+    network.train()
     # Divided by n, the first objective is mean cross-entropy + (zeta / n) KL: the same for Adam, if eps is as well.
     step = VariationalStep(network, q, None, learning_rate, generator, eps=1e-8 / records)
     follow = Follow(v, zeta, learning_rate)

@@ -70,7 +70,7 @@ class PFedGP(Averaging[Point]):
         network = client.network_with(self.embedding)
         start, labels = message.arrays["weights"], client.train.y.cpu()
         tree = fit_tree(logits_of(network, start, client.train.x).cpu(), labels)
-        network.module.train()
+        network.train()
         network.weights.copy_(start)
         parameter = torch.nn.Parameter(network.weights, requires_grad=False)
         parameter.grad = network.gradient

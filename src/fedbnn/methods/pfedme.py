@@ -39,7 +39,7 @@ def moreau(
     rate: float,
 ) -> tuple[Tensor, Tensor, float]:
     """theta, w_i and the last minibatch's cross-entropy after going through the batches from `start`."""
-    network.module.train()
+    network.train()
     theta = network.weights.copy_(start)
     w = start.clone()
     pull = Pull(w, strength)  # w moves in place, and the pull with it

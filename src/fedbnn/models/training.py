@@ -128,7 +128,7 @@ def fit_point(
 
     Returns the new weights and the last minibatch's cross-entropy.
     """
-    network.module.train()
+    network.train()
     network.weights.copy_(weights)
     parameter = torch.nn.Parameter(network.weights, requires_grad=False)
     parameter.grad = network.gradient

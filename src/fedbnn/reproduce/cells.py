@@ -122,7 +122,13 @@ def planned(plan: Plan, column: Column, row: str) -> list[str]:
 def identity(config: Config) -> str:
     """Eight hexadecimal digits that differ between configurations of different results."""
     plain = Config().with_method(config.method).to_json()
-    text = json.dumps({"method": config.method, **_beyond(config.to_json(), plain)}, sort_keys=True)
+    stated = config.to_json()
+    # What models had once is always written, and what they have since only where it is not at its default.
+    stated["models"] = [
+        {"name": model.name, "share": model.share, "options": model.options, **model.unusual} for model in config.models
+    ]
+    plain["models"] = [{"name": model.name, "share": 1.0, "options": {}} for model in Config().models]
+    text = json.dumps({"method": config.method, **_beyond(stated, plain)}, sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()[:8]
 
 

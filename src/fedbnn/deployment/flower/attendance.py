@@ -134,9 +134,9 @@ class Attendance:
 
         Otherwise one that nobody can build. Methods that exchange outputs never try to.
         """
-        if model.name in self._importable:
+        if model.name in self._importable and not model.body:
             return model
-        if model.name not in MODELS:
+        if model.name not in MODELS or model.body:  # whose features the server does not have
             return ModelSettings(UNKNOWN)
         if len(model.architecture) > LONGEST_MODEL:
             raise BadMessage(f"its model has options of more than {LONGEST_MODEL} signs")

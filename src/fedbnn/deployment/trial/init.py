@@ -96,7 +96,7 @@ methods = {methods}
 MODEL = """\
 [model]
 name = {name}
-options = {options}"""
+options = {options}{more}"""
 
 SITE = """\
 # A site's own file. Only its owner writes here: no server can change any of it.
@@ -137,7 +137,7 @@ path = "records.npz"
 # Your own architecture (see `fedbnn models`), or your own code as "package.module:factory"
 [model]
 name = {model}
-options = {options}
+options = {options}{more}
 
 # Your cap: the most that everything that is ever released from your records may cost, in this run and all others.
 # Terms may ask for less. Terms that ask for more, or that protect nothing, are refused.
@@ -217,6 +217,11 @@ def write_federation(folder: Path, config: Config, run: str = "") -> Terms:
             terms = replace(terms, signers=_signers(temporary / "sites", terms))
         models = {site.client.model.architecture: site.client.model for site in prepared.sites}
         common = next(iter(models.values())) if config.chosen().one_architecture else None
+        if common and common.body:
+            raise UserError(
+                f"method '{config.method_name}' averages weights at the server, which has no features of body "
+                f"'{common.body}': sites on bodies exchange outputs (fedbnn, fedmd)"
+            )
         _write_app(temporary, folder.resolve(), terms, data, common)
         for site in prepared.sites:
             _write_site(temporary / "sites" / site.client.name, site, terms, config, data)
@@ -263,8 +268,13 @@ def _write_app(folder: Path, final: Path, terms: Terms, data: FederatedData, com
 def _model_table(common: ModelSettings | None) -> str:
     """What all sites run; as a comment, where each may run its own."""
     model = common or ModelSettings()
-    table = MODEL.format(name=toml_value(model.name), options=toml_value(model.options))
+    table = MODEL.format(name=toml_value(model.name), options=toml_value(model.options), more=_more(model))
     return table if common else "\n".join(f"# {line}" for line in table.splitlines())
+
+
+def _more(model: ModelSettings) -> str:
+    """Lines for what else is not at its default."""
+    return "".join(f"\n{name} = {toml_value(value)}" for name, value in model.unusual.items())
 
 
 def _signers(folder: Path, terms: Terms) -> tuple[str, ...]:
@@ -304,6 +314,7 @@ def _write_site(folder: Path, site: Site, terms: Terms, config: Config, data: Fe
         own=_own_table(terms),
         model=toml_value(client.model.name),
         options=toml_value(client.model.options),
+        more=_more(client.model),
         privacy=cap,
     )
     (folder / "site.toml").write_text(text, encoding="utf-8")

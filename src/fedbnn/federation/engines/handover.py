@@ -23,15 +23,19 @@ _SETTINGS = {name: kind for name, kind in get_type_hints(Client).items() if name
 
 
 def write(path: Path, sites: Sequence[Site]) -> None:
-    """All sites in one safetensors file; alignment set, evaluation records and foreign inputs are stored once."""
-    first = sites[0]
-    tensors: dict[str, Tensor] = {
-        "alignment": first.client.alignment,
-        "evaluation.x": first.evaluation.x,
-        "evaluation.y": first.evaluation.y,
-    }
-    if first.foreign is not None:
-        tensors["foreign"] = first.foreign
+    """All sites in one safetensors file; what several of them share is stored once."""
+    tensors: dict[str, Tensor] = {}
+    places: dict[int, str] = {}
+
+    def shared(name: str, tensor: Tensor | None) -> str:
+        """Where the tensor is in the file; empty: there is none."""
+        if tensor is None:
+            return ""
+        if id(tensor) not in places:
+            places[id(tensor)] = f"{name}.{len(places)}"
+            tensors[places[id(tensor)]] = tensor
+        return places[id(tensor)]
+
     described = []
     for site in sites:
         client = replace(site.client, ledgers=site.client.ledgers and site.client.ledgers.resolve())
@@ -40,7 +44,17 @@ def write(path: Path, sites: Sequence[Site]) -> None:
         if client.identity is not None:
             tensors[f"{client.index}.identity"] = client.identity
         settings = {name: to_jsonable_python(getattr(client, name)) for name in _SETTINGS}
-        described.append({"client": settings, "weights": site.weights, "operations": site.operations})
+        described.append(
+            {
+                "client": settings,
+                "weights": site.weights,
+                "operations": site.operations,
+                "alignment": shared("alignment", client.alignment),
+                "x": shared("x", site.evaluation.x),
+                "y": shared("y", site.evaluation.y),
+                "foreign": shared("foreign", site.foreign),
+            }
+        )
     contiguous = {name: tensor.clone(memory_format=torch.contiguous_format) for name, tensor in tensors.items()}
     save_file(contiguous, path, metadata={"sites": json.dumps(described)})
 
@@ -49,10 +63,14 @@ def read(path: Path, clients: Collection[int]) -> list[Site]:
     """The named clients' sites."""
     sites = []
     with safe_open(path, framework="pt") as file:
-        alignment = channels_last(file.get_tensor("alignment"))
-        evaluation = Records(channels_last(file.get_tensor("evaluation.x")), file.get_tensor("evaluation.y"))
         names = set(file.keys())
-        foreign = channels_last(file.get_tensor("foreign")) if "foreign" in names else None
+        found: dict[str, Tensor] = {}
+
+        def shared(place: str) -> Tensor:
+            if place not in found:
+                found[place] = channels_last(file.get_tensor(place))
+            return found[place]
+
         for entry in json.loads(file.metadata()["sites"]):
             index = entry["client"]["index"]
             if index not in clients:
@@ -63,7 +81,9 @@ def read(path: Path, clients: Collection[int]) -> list[Site]:
             }
             train = Records(channels_last(file.get_tensor(f"{index}.x")), file.get_tensor(f"{index}.y").clone())
             identity = file.get_tensor(f"{index}.identity").clone() if f"{index}.identity" in names else None
-            client = Client(train=train, alignment=alignment, identity=identity, **settings)
+            client = Client(train=train, alignment=shared(entry["alignment"]), identity=identity, **settings)
+            evaluation = Records(shared(entry["x"]), shared(entry["y"]))
+            foreign = shared(entry["foreign"]) if entry["foreign"] else None
             own = file.get_tensor(f"{index}.own").clone()
             sites.append(Site(client, evaluation, own, entry["weights"], entry["operations"], foreign))
     return sites

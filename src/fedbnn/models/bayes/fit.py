@@ -9,6 +9,9 @@ where lambda = kl_weight / n weighs KL[q || N(m_0, s_0^2)] against the mean loss
 network itself is seen by autograd, so a step costs one forward, one backward and a few passes over flat buffers.
 The last factor is sigma / s_0^2 - 1 / sigma, written so that it is exactly zero at sigma = s_0: Adam would make full
 steps of what rounding leaves there.
+
+A weight without spread (sigma = 0) has no KL term and keeps sigma = 0; Adam's step for it is made `rest_rate` times as
+long, which is that part of the learning rate.
 """
 
 from collections.abc import Iterable
@@ -45,6 +48,7 @@ class VariationalStep:
         learning_rate: float,
         generator: torch.Generator,
         eps: float = 1e-8,
+        rest_rate: float = 0.0,
     ) -> None:
         size = network.size
         self.network = network
@@ -55,6 +59,9 @@ class VariationalStep:
         self.mu_grad, self.rho_grad = self.theta.grad[:size], self.theta.grad[size:]
         self.noise, self.scratch = torch.empty_like(self.mu), torch.empty_like(self.mu)
         self.optimiser = torch.optim.Adam([self.theta], lr=learning_rate, eps=eps, fused=True)
+        known = functional.softplus(self.rho) == 0
+        self.known = known if bool(known.any()) else None
+        self.rest_rate = rest_rate
         self.strength = 0.0
         if anchor:
             self.hold(anchor)
@@ -75,8 +82,19 @@ class VariationalStep:
         loss = batch.loss(network(batch.x))
         loss.backward()
         self._gaussian_gradient()
-        self.optimiser.step()
+        if self.known is None:
+            self.optimiser.step()
+        else:
+            self._step_beside(self.known)
         return loss.detach()
+
+    def _step_beside(self, known: Tensor) -> None:
+        """A step where some weights have no spread."""
+        torch.where(known, self.network.gradient, self.mu_grad, out=self.mu_grad)
+        self.rho_grad.masked_fill_(known, 0.0)  # also what a division by zero has left there
+        self.scratch.copy_(self.mu)
+        self.optimiser.step()
+        self.mu.copy_(torch.where(known, self.scratch.lerp_(self.mu, self.rest_rate), self.mu))
 
     def _gaussian_gradient(self) -> None:
         g, scratch = self.network.gradient, self.scratch
@@ -101,10 +119,11 @@ def fit(
     learning_rate: float,
     generator: torch.Generator,
     anchor: Anchor | None = None,
+    rest_rate: float = 0.0,
 ) -> tuple[Gaussian, float]:
     """Run the step over the batches; the Gaussian reached and the last minibatch's cross-entropy."""
-    network.module.train()
-    step = VariationalStep(network, start, anchor, learning_rate, generator)
+    network.train()
+    step = VariationalStep(network, start, anchor, learning_rate, generator, rest_rate=rest_rate)
     loss = torch.zeros(())
     for batch in batches:
         loss = step(batch)

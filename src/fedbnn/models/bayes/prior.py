@@ -28,7 +28,8 @@ def tune_prior(
     order: torch.Generator,
     noise: torch.Generator,
     augment: Augment = "none",
+    rest_rate: float = 0.0,
 ) -> tuple[Gaussian, float]:
     """`count` Adam steps on psi from `start` towards the class probabilities `target` on the alignment set."""
     batches = steps(Records(alignment, target), count, batch_size, order, augment)
-    return fit(network, start, batches, learning_rate=learning_rate, generator=noise)
+    return fit(network, start, batches, learning_rate=learning_rate, generator=noise, rest_rate=rest_rate)
