@@ -88,10 +88,11 @@ class ColumnCode:
         if self.kind == "id":
             return ReadColumn(np.zeros(len(column)), missing, {})
         if self.kind == "category":
-            index = {value: at for at, value in enumerate(self.values)}
-            values = np.array([index.get(cell or "", len(index)) for cell in column], dtype=np.float64)
-            values[missing] = len(index)
-            return ReadColumn(values, missing, {"not one of its values": (values == len(index)) & ~missing})
+            index = {cells.category(value): at for at, value in enumerate(self.values)}
+            other = len(self.values)
+            found = [other if cell is None else index.get(cells.category(cell), other) for cell in column]
+            values = np.array(found, dtype=np.float64)
+            return ReadColumn(values, missing, {"not one of its values": (values == other) & ~missing})
         reader = (
             cells.days(self.format)
             if self.kind == "date"
