@@ -11,7 +11,7 @@ A cell that is not of its column's kind counts as missing. Scaling comes after a
 """
 
 import json
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -236,8 +236,3 @@ def check_columns(columns: Iterable[ColumnCode]) -> None:
         raise ValueError("no column has a feature: declare at least one that is not an id")
     if sum(len(column.features) for column in columns) > MOST_FEATURES:
         raise ValueError(f"columns have more than {MOST_FEATURES} features")
-
-
-def missing_columns(columns: Sequence[ColumnCode], names: Collection[str]) -> list[str]:
-    """Those that have features and are not among these."""
-    return [column.name for column in columns if column.kind != "id" and column.name not in names]
