@@ -24,12 +24,12 @@ CONTINUOUS = 20  # more values than this, not all whole, are no classes
 Row = tuple[int, list[str]]
 
 
-def load_csv(path: str, target: str, client_column: str, test_fraction: float) -> Dataset:
+def load_csv(path: str, target: str, client_column: str, test_fraction: float, delimiter: str = "auto") -> Dataset:
     """Read a table with a header row and hold out the same share of every class (and client) for testing.
 
     The split does not depend on a run's seed: runs with different seeds are scored on the same records.
     """
-    table = Table.read(Path(path), f"data.path = {path!r}")
+    table = Table.read(Path(path), f"data.path = {path!r}", delimiter)
     header = table.header
     target_at = table.column("data.target", target)
     client_at = table.column("data.client_column", client_column) if client_column else None

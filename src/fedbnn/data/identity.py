@@ -8,6 +8,8 @@ terms of a run decides on all of these, and must not be able to make the same re
 tells whether two sets have records in common, also if these were given other labels; all second halves together are
 the fingerprint of a set.
 
+Where cells of a table become values by what others decide, the cells stand for them (`fedbnn.data.tables.raw`).
+
 What it cannot see: the same people in other units, rounded otherwise, or with a column more or less.
 """
 

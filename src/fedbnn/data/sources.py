@@ -148,7 +148,8 @@ def _load(settings: DataSettings) -> Dataset | TableDataset:
         case "npz":
             return load_npz(_file(settings), tests)
         case "csv" if _numeric(settings):
-            table = load_csv(_file(settings), settings.target, settings.client_column, settings.test_fraction)
+            names = settings.target, settings.client_column
+            table = load_csv(_file(settings), *names, settings.test_fraction, settings.delimiter)
             return _first(table, tests) if tests else table
         case "csv" | "parquet":
             tables = _tables(settings)

@@ -222,7 +222,9 @@ def _described(settings: RecordsSettings, origin: str, terms: Terms, coding: Cod
     encoded = read_columns(table, settings, coding, origin)
     report_oddities(encoded, origin, promised)
     labels = [class_name(text) for text in texts]
-    identity = table.identity(labels, without=[settings.target])
+    # By what the site itself names as its columns, as for a table of plain numbers.
+    own = settings.columns or [name for name in table.columns if name != settings.target]
+    identity = table.only(own).identity(labels)
     return _divided(Half(encoded.x, y, labels, identity), settings.test_fraction)
 
 

@@ -71,13 +71,11 @@ class Prepared:
             prepared.check(method)
         return prepared
 
-    def tell(self, config: Config, observer: Observer) -> None:
+    def tell(self, config: Config, methods: Sequence[str], observer: Observer) -> None:
         """What was guessed of a table and, unless its records are under a promise, what is odd about them."""
-        for text in self.data.told:
+        promised = any(config.with_method(name).chosen().protects(config.privacy) for name in methods)
+        for text in (*self.data.told, *(() if promised else self.data.oddities)):
             observer.note(text)
-        if config.chosen().protects(config.privacy) is None:
-            for text in self.data.oddities:
-                observer.note(text)
 
     def check(self, method: Method[Any, Any]) -> None:
         """Raise a UserError if this method cannot run on this federation."""
@@ -130,7 +128,7 @@ def run(
     if engine is None:
         find_device(config.engine.device)  # one that is not here is told before any work
     prepared = Prepared.of(config, [config.method])
-    prepared.tell(config, observer)
+    prepared.tell(config, [config.method], observer)
     folder = RunFolder.open(out, config.to_json(), prepared.manifest, resume=resume, today=as_of_today)
     with folder.locked():
         if drive:
@@ -190,7 +188,7 @@ def compare(
         methods = _allowed(config, observer)
     configs = [[config.with_method(name, seed) for name in methods] for seed in seeds]
     prepared = [Prepared.of(row[0], methods) for row in configs]
-    prepared[0].tell(configs[0][0], observer)
+    prepared[0].tell(config, methods, observer)
     wanted = [
         (one, ready, out / f"{one.method_name}-seed{one.seed}")
         for row, ready in zip(configs, prepared, strict=True)

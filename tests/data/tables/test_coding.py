@@ -57,6 +57,13 @@ def test_a_missing_category_is_another_and_no_error():
     assert encoded.flags() == ["", "", "a: not one of its values"]
 
 
+def test_codes_that_a_program_has_turned_into_fractions_are_the_same():
+    coding, _ = fit(["a"], {"a": ColumnSettings("category")}, raw(a=["1", "2.0", "01"]))
+    assert coding.columns[0].values == ("01", "1", "2")
+    found = coding.encode(raw(a=["1.0", "1", "2", "01", "1.5"])).x.argmax(axis=1)
+    assert found.tolist() == [1, 1, 2, 0, 3]
+
+
 @given(st.dates(date(1900, 1, 1), date(2100, 12, 31)))
 def test_dates_are_years_and_months_on_a_circle(day):
     coding = Coding((ColumnCode("d", "date"),))

@@ -9,6 +9,7 @@ from pyarrow import parquet
 
 from fedbnn.base.errors import UserError
 from fedbnn.data import DataSettings, PartitionSettings, federate, load_dataset
+from fedbnn.data.identity import identify
 from fedbnn.data.tables.columns import ColumnSettings
 from tests.data.tables.hospitals import DECLARED, HEADER, NAMES, records, settings, write
 
@@ -158,6 +159,24 @@ def test_plain_numbers_are_read_as_before_and_other_signs_are_found(tmp_path):
     )
     data = federate(load_dataset(described), described, PartitionSettings(kind="iid", clients=2), 0)
     assert {data.dataset.fingerprint} == fingerprints
+    plain = load_dataset(dataclasses.replace(described, columns={}, delimiter="|"))
+    as_numbers = identify(plain.x_train, [plain.class_names[label] for label in plain.y_train])
+    np.testing.assert_array_equal(data.identities, as_numbers)  # no ledger takes them for others
+    with pytest.raises(UserError, match=r"data\.target = 'y' is not a column"):
+        load_dataset(dataclasses.replace(described, columns={}, delimiter=";"))
+
+
+def test_empty_cells_are_missing_whatever_else_is(tmp_path):
+    (tmp_path / "a.csv").write_text("a;y\n" + "1;0\n;1\n-9;1\nNA;0\n" * 10)
+    columns = {"a": ColumnSettings("number", low=0, high=9, optional=True)}
+    given = DataSettings(
+        source="csv", path=str(tmp_path / "a.csv"), target="y", columns=columns, missing=("-9",), alignment=5
+    )
+    data = federate(load_dataset(given), given, PartitionSettings(kind="iid", clients=2), 0)
+    x = np.concatenate([data.dataset.x_train, data.dataset.x_test])
+    assert x[:, 1].sum() == 30
+    assert len(data.oddities) == 1
+    assert "no number" in data.oddities[0]  # NA is a text here
 
 
 # --- targets

@@ -1,6 +1,7 @@
 """What the text of a cell says: a number, yes or no, a day. NaN is a cell that says nothing of the kind."""
 
 import math
+import re
 from collections.abc import Callable
 from datetime import date, datetime
 
@@ -10,6 +11,7 @@ NO = frozenset({"0", "0.0", "false", "no", "n", "f", "nein", "falsch", "non"})
 YES = frozenset({"1", "1.0", "true", "yes", "y", "t", "ja", "j", "wahr", "oui"})
 EPOCH = date(2000, 1, 1)
 GERMAN = "%d.%m.%Y"
+WHOLE = re.compile(r"^([+-]?[0-9]+)[.,]0+$")
 
 Reader = Callable[[str], float]
 
@@ -31,6 +33,11 @@ def booleans(words: tuple[str, ...] = ()) -> Reader:
         return 0.0 if word in no else 1.0 if word in yes else math.nan
 
     return read
+
+
+def category(text: str) -> str:
+    """A code that some program has turned into 2.0 is 2 all the same; 02 is another."""
+    return WHOLE.sub(r"\1", text)
 
 
 def days(layout: str = "") -> Reader:

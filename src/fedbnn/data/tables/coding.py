@@ -11,7 +11,7 @@ A cell that is not of its column's kind counts as missing. Scaling comes after a
 """
 
 import json
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -88,10 +88,11 @@ class ColumnCode:
         if self.kind == "id":
             return ReadColumn(np.zeros(len(column)), missing, {})
         if self.kind == "category":
-            index = {value: at for at, value in enumerate(self.values)}
-            values = np.array([index.get(cell or "", len(index)) for cell in column], dtype=np.float64)
-            values[missing] = len(index)
-            return ReadColumn(values, missing, {"not one of its values": (values == len(index)) & ~missing})
+            index = {cells.category(value): at for at, value in enumerate(self.values)}
+            other = len(self.values)
+            found = [other if cell is None else index.get(cells.category(cell), other) for cell in column]
+            values = np.array(found, dtype=np.float64)
+            return ReadColumn(values, missing, {"not one of its values": (values == other) & ~missing})
         reader = (
             cells.days(self.format)
             if self.kind == "date"
@@ -235,8 +236,3 @@ def check_columns(columns: Iterable[ColumnCode]) -> None:
         raise ValueError("no column has a feature: declare at least one that is not an id")
     if sum(len(column.features) for column in columns) > MOST_FEATURES:
         raise ValueError(f"columns have more than {MOST_FEATURES} features")
-
-
-def missing_columns(columns: Sequence[ColumnCode], names: Collection[str]) -> list[str]:
-    """Those that have features and are not among these."""
-    return [column.name for column in columns if column.kind != "id" and column.name not in names]

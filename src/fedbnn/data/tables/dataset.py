@@ -54,7 +54,6 @@ class TableDataset:
         test: those of the test records.
         declared: what the user says of columns.
         reader: reads other files in the same way.
-        source: "csv" or "parquet".
         names: columns that may become features, or are ids, in the order of the first file.
 
     """
@@ -69,7 +68,6 @@ class TableDataset:
     group_test: Names | None
     declared: Mapping[str, ColumnSettings]
     reader: TableReader
-    source: str
     names: tuple[str, ...]
 
     @property
@@ -166,7 +164,6 @@ def load_tables(
         group_test=None if groups is None else groups[test],
         declared=declared,
         reader=reader,
-        source=source,
         names=names,
     )
 

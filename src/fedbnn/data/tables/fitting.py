@@ -73,7 +73,7 @@ def _fitted(name: str, settings: ColumnSettings, column: Cells, decimal: str, fi
     code = ColumnCode(name, settings.kind, settings.unit, settings.low, settings.high, settings.values, settings.format)
     if settings.kind == "category":
         if not settings.values:
-            values = tuple(sorted({cell for cell in column if cell is not None}))
+            values = tuple(sorted({cells.category(cell) for cell in column if cell is not None}))
             if not values:
                 raise UserError(f"{field}: there is no public value to learn its categories from; declare values")
             code = replace(code, values=values)

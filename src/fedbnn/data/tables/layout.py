@@ -30,7 +30,8 @@ class Layout:
     encoding: Encoding = Field(default="auto", description="Of a CSV file; auto: UTF-8 or else Latin-1.")
     missing: tuple[str, ...] = Field(
         default=MISSING,
-        description="Texts that stand for a missing value, but where a column declares them as values of its own.",
+        description="Texts that stand for a missing value, as an empty cell does, but where a column declares them as "
+        "values of its own.",
     )
 
 

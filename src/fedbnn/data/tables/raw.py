@@ -13,7 +13,7 @@ from fedbnn.base.errors import UserError
 from fedbnn.base.files import expanded
 from fedbnn.base.wording import did_you_mean, listing, one_line
 from fedbnn.data.csv_source import Table, class_name, number
-from fedbnn.data.identity import HALF, Identity
+from fedbnn.data.identity import HALF, Identity, identify
 from fedbnn.data.tables.layout import Layout
 
 Cells = tuple[str | None, ...]
@@ -65,17 +65,20 @@ class RawTable:
             )
         return self.columns[name]
 
-    def identity(self, labels: Sequence[str], without: Collection[str] = ()) -> Identity:
+    def identity(self, labels: Sequence[str]) -> Identity:
         """Which records these are, as `fedbnn.data.identity` has it, by the texts of their cells.
 
-        All columns but `without` have a part in it, whatever a run makes of them: how missing values are filled, which
+        All columns have a part in it, whatever a run makes of them: how missing values are filled, which
         values have a feature and which columns are left out is decided by others, who must not be able to make the same
-        records look new.
+        records look new. A record of numbers alone is the one it is where a table is read as plain numbers.
         """
-        kept = [cells for name, cells in self.columns.items() if name not in without]
         rows = np.empty((len(self), 2 * HALF), dtype=np.uint8)
         for at, (row, label) in enumerate(zip(rows, labels, strict=True)):
-            texts = sorted(self._canonical(cells[at]) for cells in kept)
+            texts = sorted(self._canonical(cells[at]) for cells in self.columns.values())
+            numbers = [number(text) for text in texts]
+            if None not in numbers:
+                row[:] = identify(np.array([numbers], dtype=np.float32), [label])[0]
+                continue
             digest = hashlib.sha256("\0".join(texts).encode())
             row[:HALF] = np.frombuffer(digest.digest()[:HALF], np.uint8)
             digest.update(b"|" + label.encode())
@@ -158,7 +161,8 @@ class TableReader:
         return RawTable(columns, places, markers=self.layout.missing)
 
     def _cell(self, column: str, text: str) -> str | None:
-        return None if text in self.layout.missing and text not in self.kept.get(column, ()) else text
+        absent = not text or text in self.layout.missing
+        return None if absent and text not in self.kept.get(column, ()) else text
 
 
 def _texts(origin: str, name: str, column: Sequence[Any]) -> list[str | None]:
