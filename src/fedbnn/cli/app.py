@@ -14,6 +14,7 @@ from rich.text import Text
 
 from fedbnn.base.errors import UserError
 from fedbnn.base.version import __version__
+from fedbnn.cli import export as export_cli
 from fedbnn.cli import flower as flower_cli
 from fedbnn.cli import predict as predict_cli
 from fedbnn.cli import privacy as privacy_cli
@@ -56,6 +57,7 @@ app.add_typer(flower_cli.app, name="flower")
 app.command()(reproduce_cli.reproduce)
 app.command()(tune_cli.tune)
 app.command()(predict_cli.predict)
+app.command()(export_cli.export)
 INTERRUPTED = 130
 Resume = Annotated[bool, typer.Option("--resume", help="Go on where an earlier run of the same command stopped.")]
 
