@@ -32,6 +32,10 @@ _LEAST = 1e-12
 class MeanNetwork(nn.Module):
     """Scaling, network and label prior in one module."""
 
+    mean: Tensor
+    std: Tensor
+    log_ratio: Tensor
+
     def __init__(self, network: nn.Module, view: InputView, log_ratio: Tensor) -> None:
         super().__init__()
         self.network = network
@@ -41,7 +45,8 @@ class MeanNetwork(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         scaled = (x - self.mean) / self.std
-        return (self.network(scaled) + self.log_ratio).softmax(1)
+        logits: Tensor = self.network(scaled)
+        return (logits + self.log_ratio).softmax(1)
 
 
 def mean_network(run: LoadedRun, client: int | str) -> MeanNetwork:

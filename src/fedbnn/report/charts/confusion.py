@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from markupsafe import Markup
 
 from fedbnn.federation.metrics import Confusion
-from fedbnn.report.svg import Drawing
+from fedbnn.report.svg import Drawing, printable
 
 WIDTH = 440.0
 TOP = 12.0
@@ -27,9 +27,10 @@ def confusion_matrix(matrix: Confusion, class_names: Sequence[str], method: str)
     for i, name in enumerate(class_names):
         if i % every == 0:
             drawing.words(left - 6, TOP + size * (i + 0.5) + 4, _short(name), "tick", "end")
-            turned = f"rotate(-45 {left + size * (i + 0.5):.2f} {bottom + 14:.2f})"
-            at = {"x": left + size * (i + 0.5) + 3, "y": bottom + 14, "text_anchor": "end", "transform": turned}
-            drawing.shape("text", "tick", **at).text = _short(name)
+            x, y = left + size * (i + 0.5) + 3, bottom + 14
+            turned = f"rotate(-45 {x:.2f} {y:.2f})"
+            text = drawing.shape("text", "tick", x=x, y=y, text_anchor="end", transform=turned)
+            text.text = printable(_short(name))
     for i, row in enumerate(counts):
         for j, count in enumerate(row):
             held = count / row.sum() if row.sum() else 0.0
