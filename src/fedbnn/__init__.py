@@ -8,7 +8,7 @@ Piece by piece:         `load_dataset` -> `federate` -> `make_sites` -> `Federat
 from fedbnn.base.errors import UserError
 from fedbnn.base.version import __version__ as __version__
 from fedbnn.data import Dataset, DataSettings, FederatedData, PartitionSettings, federate, load_dataset
-from fedbnn.deployment.estimator import ClientClassifier, estimator
+from fedbnn.deployment.estimator import estimator
 from fedbnn.deployment.export import export
 from fedbnn.deployment.loaded import LoadedRun, load
 from fedbnn.deployment.predict import SitePrediction
@@ -47,7 +47,6 @@ __all__ = [
     "FOLA",
     "Abstention",
     "Client",
-    "ClientClassifier",
     "Config",
     "Conformal",
     "DPFedAvg",

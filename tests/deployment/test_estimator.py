@@ -9,6 +9,7 @@ from sklearn.utils.validation import check_is_fitted
 
 import fedbnn
 from fedbnn import UserError, load_config
+from fedbnn.deployment.client_classifier import ClientClassifier
 from tests.deployment.test_loaded import FAST
 
 
@@ -53,7 +54,7 @@ def test_it_says_what_the_run_says(folder):
 )
 def test_the_checks_of_scikit_learn_that_fit_nothing_pass(folder, check):
     """The others fit the estimator to data of their own, which a trained client refuses."""
-    getattr(estimator_checks, check)("ClientClassifier", fedbnn.ClientClassifier(str(folder)))
+    getattr(estimator_checks, check)("ClientClassifier", ClientClassifier(str(folder)))
 
 
 def test_tools_of_scikit_learn_take_it(folder):
