@@ -8,6 +8,8 @@ Piece by piece:         `load_dataset` -> `federate` -> `make_sites` -> `Federat
 from fedbnn.base.errors import UserError
 from fedbnn.base.version import __version__ as __version__
 from fedbnn.data import Dataset, DataSettings, FederatedData, PartitionSettings, federate, load_dataset
+from fedbnn.deployment.estimator import estimator
+from fedbnn.deployment.export import export
 from fedbnn.deployment.loaded import LoadedRun, load
 from fedbnn.deployment.predict import SitePrediction
 from fedbnn.deployment.start import run
@@ -77,6 +79,8 @@ __all__ = [
     "Wish",
     "WorkerPool",
     "compare",
+    "estimator",
+    "export",
     "federate",
     "load",
     "load_config",

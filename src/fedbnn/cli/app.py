@@ -15,6 +15,7 @@ from rich.text import Text
 from fedbnn.base.errors import UserError
 from fedbnn.base.version import __version__
 from fedbnn.cli import data as data_cli
+from fedbnn.cli import export as export_cli
 from fedbnn.cli import flower as flower_cli
 from fedbnn.cli import predict as predict_cli
 from fedbnn.cli import privacy as privacy_cli
@@ -60,6 +61,7 @@ app.command()(reproduce_cli.reproduce)
 app.command()(tune_cli.tune)
 app.command()(predict_cli.predict)
 app.command()(suggest_cli.suggest)
+app.command()(export_cli.export)
 INTERRUPTED = 130
 Resume = Annotated[bool, typer.Option("--resume", help="Go on where an earlier run of the same command stopped.")]
 

@@ -4,7 +4,7 @@
 `--resume` does, and must be the same; states come from the last good checkpoint.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
@@ -66,13 +66,19 @@ def load(folder: str | Path, *, own_code: bool = False) -> "LoadedRun":
     return LoadedRun(path, parse_config(as_of_today(stored)))
 
 
-def _named(value: Any) -> set[str]:
-    """Everything in a stored configuration that would become running code, whatever the setting is called."""
-    if isinstance(value, Mapping):
-        return {name for key, one in value.items() if key not in ("path", "ledgers") for name in _named(one)}
-    if isinstance(value, list):
-        return {name for one in value for name in _named(one)}
-    return {value} if isinstance(value, str) and ":" in value else set()
+def _named(stored: dict[str, Any]) -> set[str]:
+    """Everything in a stored configuration that could become running code, whatever the setting is called."""
+    found: set[str] = set()
+    left: list[Any] = [stored]  # a file may nest deeper than Python calls
+    while left:
+        match left.pop():
+            case dict() as table:
+                left += [value for key, value in table.items() if key not in ("path", "ledgers")]
+            case list() as several:
+                left += several
+            case str() as text if ":" in text:
+                found.add(text)
+    return found
 
 
 class LoadedRun:

@@ -72,7 +72,7 @@ MOST = dict.fromkeys((*SCORES, *DETECTION), 1.0) | {"nll": 30.0, "all_class_nll"
 COSTS = ("bytes_up_per_client_round", "bytes_down_per_client_round", "seconds")
 """What a run takes, whichever of its models is scored."""
 PARTS = {"scores", "reliability", "total", "epistemic", "ranked", "confusion"}
-"""Of an evaluation as it is sent."""
+"""Of an evaluation as it is sent; where there are too many classes, without confusion."""
 POOLED = ("ece", "mce")
 """Scores of all clients' predictions together, not means over clients."""
 
@@ -95,13 +95,13 @@ class Evaluation:
             "total": self.total.to_dict(),
             "epistemic": self.epistemic.to_dict(),
             "ranked": self.ranked.to_dict(),
-            "confusion": None if self.confusion is None else self.confusion.to_list(),
+            **({} if self.confusion is None else {"confusion": self.confusion.to_list()}),
         }
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> "Evaluation":
         """What `to_dict` gave, also by way of JSON; ValueError for anything else, whoever made it."""
-        if not isinstance(data, Mapping) or data.keys() != PARTS:
+        if not isinstance(data, Mapping) or {*data, "confusion"} != PARTS:
             raise ValueError(f"an evaluation has {', '.join(sorted(PARTS))}")
         bins = ReliabilityBins.from_dict(data["reliability"])
         total, epistemic = (UncertaintyHistogram.from_dict(data[name]) for name in ("total", "epistemic"))
@@ -114,7 +114,7 @@ class Evaluation:
                 raise ValueError("won is not between 0 and the number of pairs")
         ranked = RankedCounts.from_dict(data["ranked"])
         _check_counts(ranked.edges, SLICES, ranked.count, ranked.correct)
-        matrix = None if data["confusion"] is None else Confusion.from_list(data["confusion"])
+        matrix = Confusion.from_list(data["confusion"]) if "confusion" in data else None
         _check_same(bins, ranked, matrix)
         return cls(_checked_scores(data["scores"]), bins, total, epistemic, ranked, matrix)
 

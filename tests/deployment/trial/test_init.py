@@ -200,3 +200,16 @@ def test_flower_finds_both_halves(written) -> None:
     config, warnings = check(written[0] / "pyproject.toml")
     assert warnings == []
     assert config["tool"]["flwr"]["app"]["config"] == {"server": str(written[0] / "server")}
+
+
+def test_records_for_calibration_come_beside_those_to_train_on(tmp_path) -> None:
+    config = small_config("fedavg", "data.calibration=0.4")
+    terms = write_federation(tmp_path / "new", config, "trial")
+    data = Prepared.of(config, ["fedavg"]).data
+    for index, name in enumerate(terms.sites):
+        folder = tmp_path / "new" / "sites" / name
+        with np.load(folder / "calibration.npz", allow_pickle=False) as kept, np.load(folder / "records.npz") as rest:
+            rows = data.calibration_indices[index]
+            np.testing.assert_array_equal(kept["x"], data.dataset.x_train[rows])
+            np.testing.assert_array_equal(kept["y"], data.dataset.y_train[rows])
+            assert len(rest["x_train"]) == len(data.client_indices[index])
