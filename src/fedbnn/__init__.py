@@ -32,16 +32,21 @@ from fedbnn.models.architectures import ModelSettings
 from fedbnn.models.bayes import Prediction
 from fedbnn.models.training import TrainingSettings
 from fedbnn.privacy import PrivacySettings
+from fedbnn.runs.checkpointing import Checkpointing
 from fedbnn.runs.config import Config, load_config
+from fedbnn.runs.early_stopping import EarlyStopping
 from fedbnn.runs.experiment import compare
+from fedbnn.runs.observer import Observer
 
 __all__ = [
     "FOLA",
+    "Checkpointing",
     "Client",
     "Config",
     "DPFedAvg",
     "DataSettings",
     "Dataset",
+    "EarlyStopping",
     "FedAvg",
     "FedBNN",
     "FedBNNPaper",
@@ -56,6 +61,7 @@ __all__ = [
     "Message",
     "Method",
     "ModelSettings",
+    "Observer",
     "PFedBayes",
     "PFedGP",
     "PFedMe",

@@ -79,7 +79,7 @@ class Client:
     index: int
     name: str
     train: Records
-    alignment: Tensor
+    alignment: Tensor = field(repr=False)
     classes: int
     model: ModelSettings
     training: TrainingSettings
@@ -88,7 +88,7 @@ class Client:
     privacy: PrivacySettings = field(default_factory=PrivacySettings)  # the client's own: no server changes them
     multiplicity: int = 1  # the largest number of clients that hold one and the same record
     ledgers: Path | None = None  # folder of this client's ledgers, one for each set of records
-    identity: Tensor | None = None  # which records these are, before they were scaled; see `data.identity`
+    identity: Tensor | None = field(default=None, repr=False)  # which records: as they were, see `data.identity`
     clients: int = 1  # how many there are in all
     signers: tuple[str, ...] = ()  # public keys of all clients for secure aggregation (Ed25519, hex), if agreed on
     signing_key: Path | None = None  # file with the private half of the own one
@@ -173,7 +173,7 @@ class Roster:
 
     names: tuple[str, ...]
     classes: int
-    alignment: Tensor
+    alignment: Tensor = field(repr=False)
     models: tuple[ModelSettings, ...]
     rounds: int  # exchanges that are planned
     seed: int

@@ -75,7 +75,7 @@ def make_sites(
             operations = probe(client.network, data.input_shape, data.dataset.classes, model.name)
             measured.append((model, client.network.size, operations))
         size, operations = next((n, ops) for known, n, ops in measured if known == model)
-        sites.append(Site(client, evaluation, own, size, operations, foreign_inputs))
+        sites.append(Site(client, evaluation, own, size, operations, foreign_inputs, split))
     return sites if ledgers is None else with_ledgers(sites, ledgers)
 
 

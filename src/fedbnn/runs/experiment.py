@@ -9,6 +9,7 @@ from typing import Any
 
 from fedbnn.base.devices import find_device
 from fedbnn.base.errors import UserError
+from fedbnn.base.files import expanded
 from fedbnn.data import FederatedData, federate, load_dataset
 from fedbnn.data.dataset import fingerprint_of
 from fedbnn.data.known import KNOWN
@@ -23,7 +24,7 @@ from fedbnn.report import write_report
 from fedbnn.runs.config import Config, EngineSettings, as_of_today
 from fedbnn.runs.folder import RunFolder, read_json, write_json
 from fedbnn.runs.journal import Journal
-from fedbnn.runs.observer import Observer
+from fedbnn.runs.observer import Observer, Observers
 
 
 def obtain_data(config: Config) -> None:
@@ -106,30 +107,45 @@ Drive = Callable[[Journal, str], None]
 
 def run(
     config: Config,
-    out: Path,
+    out: str | Path,
     *,
     resume: bool = False,
-    observer: Observer | None = None,
+    observer: Observer | Sequence[Observer] | None = None,
     engine: Engine | None = None,
     drive: Drive | None = None,
 ) -> dict[str, Any]:
     """Run one configuration into the folder `out`; its result. The folder also gets a report.
 
-    An `engine` that is given is not closed: one pool of workers can serve many runs. Instead, `drive` may hold the
-    rounds in a way of its own, as Flower does.
+    `observer` is one or several who hear how it goes on. An `engine` that is given is not closed: one pool of workers
+    can serve many runs. Instead, `drive` may hold the rounds in a way of its own, as Flower does.
     """
+    observers = Observers(observer)
+    out = _checked(config, out)
     if engine is None:
         find_device(config.engine.device)  # one that is not here is told before any work
     prepared = Prepared.of(config, [config.method])
+    observers.check(prepared.sites)
     folder = RunFolder.open(out, config.to_json(), prepared.manifest, resume=resume, today=as_of_today)
     with folder.locked():
         if drive:
-            result = _run(config, prepared, folder, drive, config.method_name, observer or Observer())
+            result = _run(config, prepared, folder, drive, config.method_name, observers)
         else:
             with nullcontext(engine) if engine else closing(make_engine(config.engine)) as used:
-                result = _run(config, prepared, folder, _local(used), config.method_name, observer or Observer())
+                result = _run(config, prepared, folder, _local(used), config.method_name, observers)
     write_report(out)
     return result
+
+
+def _checked(config: object, out: str | Path) -> Path:
+    """The folder as a path; other kinds of arguments, which a type checker would have found, are told in one line."""
+    if not isinstance(config, Config):
+        raise UserError(
+            f"config: a {type(config).__name__!r} is no fedbnn.Config; make one, e.g. fedbnn.Config(rounds=3), or read "
+            "one with fedbnn.load_config"
+        )
+    if not isinstance(out, str | Path):
+        raise UserError(f"out: a {type(out).__name__!r} is no path of a folder")
+    return expanded(out, "out")
 
 
 def _check_comparison_folder(out: Path) -> None:
@@ -157,16 +173,17 @@ def _allowed(config: Config, observer: Observer) -> list[str]:
 def compare(
     config: Config,
     methods: Sequence[str] | None,
-    out: Path,
+    out: str | Path,
     *,
     seeds: Sequence[int] = (0,),
     resume: bool = False,
-    observer: Observer | None = None,
+    observer: Observer | Sequence[Observer] | None = None,
 ) -> list[dict[str, Any]]:
     """Run several methods on identical partitions, seeds and budgets in one pool of workers; all their results.
 
     Without `methods`, all that this federation allows: those left out, and why, are told to the observer.
     """
+    observer, out = Observers(observer), _checked(config, out)
     named = methods and [config.with_method(name).method_name for name in methods]
     for option, values in (("--methods", named), ("--seeds", seeds)):
         if values is not None and (len(set(values)) != len(values) or not values):
@@ -175,11 +192,12 @@ def compare(
         raise UserError(f"engine.kind = '{config.engine.kind}': methods are compared on the local engine; leave it out")
     find_device(config.engine.device)
     _check_comparison_folder(out)
-    observer = observer or Observer()
     if methods is None:
         methods = _allowed(config, observer)
     configs = [[config.with_method(name, seed) for name in methods] for seed in seeds]
     prepared = [Prepared.of(row[0], methods) for row in configs]
+    for ready in prepared:
+        observer.check(ready.sites)
     wanted = [
         (one, ready, out / f"{one.method_name}-seed{one.seed}")
         for row, ready in zip(configs, prepared, strict=True)
@@ -218,7 +236,7 @@ def _local(engine: Engine) -> Drive:
             config.chosen(), journal.sites, seed=config.seed, participation=config.participation, engine=engine
         )
         journal.resume(title, "local", federation.load)
-        while federation.round_number < config.rounds:
+        while federation.round_number < config.rounds and not journal.stopped:
             number = federation.round_number + 1
             last = number == config.rounds
             record = federation.step(journal.is_scored(number), journal.observer.client_done, foreign=last)

@@ -1,7 +1,7 @@
 """What an engine is: the place where client halves run. The method and the round loop cannot tell which one."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -24,15 +24,17 @@ class Site:
         weights: how many weights its model has.
         operations: floating-point operations of its model for one record; 0 where nobody has to share out the work.
         foreign: inputs of no client, on which its uncertainty is tried after the last round.
+        split: what the records it is scored on were set aside for; test unless it is known that they may choose.
 
     """
 
     client: Client
     evaluation: Records
-    own: Tensor
+    own: Tensor = field(repr=False)
     weights: int
     operations: int
-    foreign: Tensor | None = None
+    foreign: Tensor | None = field(default=None, repr=False)
+    split: str = "test"
 
 
 @dataclass(frozen=True)
