@@ -20,6 +20,7 @@ from fedbnn.cli import privacy as privacy_cli
 from fedbnn.cli import reproduce as reproduce_cli
 from fedbnn.cli import tables
 from fedbnn.cli import tune as tune_cli
+from fedbnn.cli import watch as watch_cli
 from fedbnn.cli.progress import TerminalProgress
 from fedbnn.cli.terminal import (
     ConfigFile,
@@ -56,6 +57,7 @@ app.add_typer(flower_cli.app, name="flower")
 app.command()(reproduce_cli.reproduce)
 app.command()(tune_cli.tune)
 app.command()(predict_cli.predict)
+app.command()(watch_cli.watch)
 INTERRUPTED = 130
 Resume = Annotated[bool, typer.Option("--resume", help="Go on where an earlier run of the same command stopped.")]
 

@@ -256,5 +256,10 @@ def _run(
         return done
     sites = with_ledgers(prepared.sites, Path(config.privacy.ledgers or folder.path / "ledgers"))
     journal = Journal(config, prepared.data, sites, folder, observer)
-    drive(journal, title)
-    return journal.conclude()
+    folder.forget_failure()
+    try:
+        drive(journal, title)
+        return journal.conclude()
+    except Exception as error:
+        folder.failed(error)
+        raise

@@ -4,6 +4,8 @@ config.json       everything that has an influence on the result
 partition.json    who holds which records
 metrics.jsonl     one line per round and client
 checkpoint/       states after the last rounds, each with checksums
+notes.jsonl       what the user was told meanwhile, if anything
+failure.json      why the run failed, until it goes on
 result.json       written last: a folder that has it is a finished run
 """
 
@@ -11,17 +13,19 @@ import json
 import os
 import shutil
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from pathlib import Path
 from typing import Any
 
 from fedbnn.base.checkpoints import Checkpoint, Checkpoints
 from fedbnn.base.errors import UserError
 from fedbnn.base.files import locked, read_json, write_atomically, write_json
+from fedbnn.base.wording import one_line
 
 __all__ = ["Checkpoint", "RunFolder", "changed", "differences", "read_json", "write_atomically", "write_json"]
 
 Json = dict[str, Any]
+NOTES, FAILURE = "notes.jsonl", "failure.json"
 
 
 class RunFolder:
@@ -91,8 +95,8 @@ class RunFolder:
     def finished(self) -> bool:
         return (self.path / "result.json").exists()
 
-    def append(self, lines: Iterable[dict[str, Any]]) -> None:
-        with self.metrics_file.open("a", encoding="utf-8") as file:
+    def append(self, lines: Iterable[dict[str, Any]], name: str = "metrics.jsonl") -> None:
+        with (self.path / name).open("a", encoding="utf-8") as file:
             file.writelines(json.dumps(line) + "\n" for line in lines)
             file.flush()
             os.fsync(file.fileno())
@@ -101,6 +105,14 @@ class RunFolder:
         if not self.metrics_file.exists():
             return []
         return [json.loads(line) for line in self.metrics_file.read_text(encoding="utf-8").splitlines()]
+
+    def failed(self, error: Exception) -> None:
+        """Write down why the run failed, as far as the disk still lets us."""
+        with suppress(OSError):
+            write_json(self.path / FAILURE, {"error": one_line(f"{type(error).__name__}: {error}", 1000)})
+
+    def forget_failure(self) -> None:
+        (self.path / FAILURE).unlink(missing_ok=True)
 
     def forget_after(self, round_number: int) -> None:
         """Drop metrics of rounds after this one, which a resumed run makes again; a torn last line goes too."""
@@ -128,6 +140,21 @@ class RunFolder:
     def latest_checkpoint(self) -> Checkpoint | None:
         """The newest checkpoint that passes its checksums, or None where nothing was saved yet."""
         return self._saved.latest()
+
+
+def read_lines(path: Path) -> list[dict[str, Any]]:
+    """Lines of JSON that somebody may be writing just now: up to the first that is not whole."""
+    found: list[dict[str, Any]] = []
+    with suppress(OSError):
+        for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
+            try:
+                value = json.loads(line)
+            except (ValueError, RecursionError):
+                break
+            if not isinstance(value, dict):
+                break
+            found.append(value)
+    return found
 
 
 def differences(before: Any, now: Any) -> str:

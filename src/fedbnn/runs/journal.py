@@ -10,7 +10,7 @@ from fedbnn.federation.engines import Site
 from fedbnn.federation.evaluation import Evaluation
 from fedbnn.federation.loop import Round
 from fedbnn.runs.config import Config, EngineKind
-from fedbnn.runs.folder import RunFolder, write_json
+from fedbnn.runs.folder import NOTES, RunFolder, write_json
 from fedbnn.runs.observer import Observer
 from fedbnn.runs.results import assemble, curve, metric_lines
 
@@ -50,7 +50,7 @@ class Journal:
                 )
             self.round_number = checkpoint.round_number
             for problem in checkpoint.problems:
-                self.observer.note(f"{problem}; going on from round {self.round_number} instead")
+                self.note(f"{problem}; going on from round {self.round_number} instead")
             load(checkpoint.folder, self.round_number)
             self._seconds = checkpoint.seconds
         self.folder.forget_after(self.round_number)
@@ -79,13 +79,16 @@ class Journal:
             self.folder.save_checkpoint(record.number, self._seconds, save)
         for client, turn in record.turns.items():
             if turn.rejected:
-                self.observer.note(
-                    f"round {record.number}: the reply of client {client} was not let in: {turn.rejected}"
-                )
+                self.note(f"round {record.number}: the reply of client {client} was not let in: {turn.rejected}")
         self.observer.round_done(record)
         self.stopped = self.observer.stop()
         if self.stopped and not saved:
             self.folder.save_checkpoint(record.number, self._seconds, save)
+
+    def note(self, text: str) -> None:
+        """Tell the user, and whoever reads the folder."""
+        self.folder.append([{"round": self.round_number, "note": text}], NOTES)
+        self.observer.note(text)
 
     def keep_part(self, round_number: int, save: Callable[[Path], None]) -> None:
         """Keep the states after a part of the round that follows this one."""
