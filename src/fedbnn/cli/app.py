@@ -18,6 +18,7 @@ from fedbnn.cli import flower as flower_cli
 from fedbnn.cli import predict as predict_cli
 from fedbnn.cli import privacy as privacy_cli
 from fedbnn.cli import reproduce as reproduce_cli
+from fedbnn.cli import runs as runs_cli
 from fedbnn.cli import tables
 from fedbnn.cli import tune as tune_cli
 from fedbnn.cli import watch as watch_cli
@@ -54,6 +55,7 @@ app = typer.Typer(
 )
 app.add_typer(privacy_cli.app, name="privacy")
 app.add_typer(flower_cli.app, name="flower")
+app.add_typer(runs_cli.app, name="runs")
 app.command()(reproduce_cli.reproduce)
 app.command()(tune_cli.tune)
 app.command()(predict_cli.predict)
