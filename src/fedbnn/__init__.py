@@ -36,6 +36,7 @@ from fedbnn.runs.checkpointing import Checkpointing
 from fedbnn.runs.config import Config, load_config
 from fedbnn.runs.early_stopping import EarlyStopping
 from fedbnn.runs.experiment import compare
+from fedbnn.runs.loggers import MLflow, TensorBoard
 from fedbnn.runs.observer import Observer
 
 __all__ = [
@@ -58,6 +59,7 @@ __all__ = [
     "InProcess",
     "Local",
     "LocalBNN",
+    "MLflow",
     "Message",
     "Method",
     "ModelSettings",
@@ -68,6 +70,7 @@ __all__ = [
     "PartitionSettings",
     "Prediction",
     "PrivacySettings",
+    "TensorBoard",
     "TrainingSettings",
     "UserError",
     "WorkerPool",

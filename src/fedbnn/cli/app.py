@@ -45,6 +45,7 @@ from fedbnn.report.load import load
 from fedbnn.report.privacy import briefly
 from fedbnn.runs import experiment
 from fedbnn.runs.config import default_toml, load_config, presets
+from fedbnn.runs.loggers import make_loggers
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -61,6 +62,14 @@ app.command()(tune_cli.tune)
 app.command()(predict_cli.predict)
 app.command()(watch_cli.watch)
 INTERRUPTED = 130
+Log = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--log",
+        metavar="NAME",
+        help="Also log to tensorboard (a folder in the run's) or mlflow (mlflow.db beside it); repeatable.",
+    ),
+]
 Resume = Annotated[bool, typer.Option("--resume", help="Go on where an earlier run of the same command stopped.")]
 
 
@@ -88,6 +97,7 @@ def run(
         str | None, typer.Option(help="Where clients run: local or flower-sim; short for --set engine.kind=...")
     ] = None,
     resume: Resume = False,
+    log: Log = None,
     as_json: Json = False,
 ) -> None:
     """Run one method and write its run folder, result and report.
@@ -96,9 +106,10 @@ def run(
     """
     settings = load_config(config, [*(changes or []), *([f"engine.kind={engine}"] if engine else [])])
     folder = out or Path("runs") / f"{settings.data.source}-{settings.method_name}-seed{settings.seed}"
+    loggers = make_loggers(log or [], folder)
     experiment.obtain_data(settings)
     with TerminalProgress(error_console) as progress:
-        result = start.run(settings, folder, resume=resume, observer=progress)
+        result = start.run(settings, folder, resume=resume, observer=[progress, *loggers])
     _show([result], folder, as_json)
 
 
@@ -113,6 +124,7 @@ def compare(
     changes: Set = None,
     out: Annotated[Path | None, typer.Option(help="Folder of the comparison; default runs/DATASET-compare.")] = None,
     resume: Resume = False,
+    log: Log = None,
     as_json: Json = False,
 ) -> None:
     """Run several methods on the same data, seeds and budget; one table, one report. CONFIG as in `run`.
@@ -123,9 +135,11 @@ def compare(
     settings = load_config(config, changes or [], names or [])
     folder = out or Path("runs") / f"{settings.data.source}-compare"
     numbers = split_seeds(seeds) or [settings.seed]
+    loggers = make_loggers(log or [], folder)
     experiment.obtain_data(settings)
     with TerminalProgress(error_console) as progress:
-        results = experiment.compare(settings, names, folder, seeds=numbers, resume=resume, observer=progress)
+        observers = [progress, *loggers]
+        results = experiment.compare(settings, names, folder, seeds=numbers, resume=resume, observer=observers)
     _show(results, folder, as_json)
 
 

@@ -1,7 +1,7 @@
 """The runs below a folder: which there are, what tells them apart, and which old ones can go."""
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -76,16 +76,17 @@ def compare_runs(folders: Sequence[Path]) -> Comparison:
             raise UserError(f"{folder} is no run folder (it lacks {' or '.join(MARKS)})")
     if len({folder.resolve() for folder in every}) < max(2, len(every)):
         raise UserError("give at least two runs to compare, and each only once")
-    flat = [dict(_flat(as_of_today(read_json(folder / "config.json")))) for folder in every]
+    flat = [dict(flattened(as_of_today(read_json(folder / "config.json")))) for folder in every]
     keys = dict.fromkeys(key for one in flat for key in one)
     columns = {key: [one.get(key) for one in flat] for key in keys}
     differ = {key: values for key, values in columns.items() if any(value != values[0] for value in values)}
     return Comparison(tuple(standing(folder) for folder in every), differ)
 
 
-def _flat(value: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
-    if isinstance(value, dict) and value:
+def flattened(value: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """Settings by dotted keys."""
+    if isinstance(value, Mapping) and value:
         for key, item in value.items():
-            yield from _flat(item, f"{prefix}.{key}" if prefix else str(key))
+            yield from flattened(item, f"{prefix}.{key}" if prefix else str(key))
     else:
         yield prefix, value
