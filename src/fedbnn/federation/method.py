@@ -293,6 +293,14 @@ class Method(ABC, Generic[S, V]):
         """What is guaranteed after that many turns of this client; None: nothing is."""
         return None
 
+    def replanned(self, before: int, now: int) -> str:
+        """Why rounds held while `before` were planned are other ones than with `now`; empty: they are the same.
+
+        Then a finished run can go on to more rounds. A method that looks at `rounds` of a client or roster says so
+        here; under a promise of `protects`, whose budget is divided by them, nobody asks.
+        """
+        return ""
+
     @abstractmethod
     def server_init(self, roster: Roster) -> V:
         """The server's state before anything has happened."""

@@ -22,7 +22,7 @@ from fedbnn.federation.sites import make_sites, with_ledgers
 from fedbnn.methods import METHODS
 from fedbnn.report import write_report
 from fedbnn.runs.config import Config, EngineSettings, as_of_today
-from fedbnn.runs.folder import RunFolder, read_json, write_json
+from fedbnn.runs.folder import Replanned, RunFolder, read_json, write_json
 from fedbnn.runs.journal import Journal
 from fedbnn.runs.observer import Observer, Observers
 
@@ -101,6 +101,18 @@ def cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
+def more_rounds(config: Config) -> Replanned:
+    """Why a run of this configuration, but with fewer rounds, cannot go on to its rounds; empty where it can."""
+
+    def reason(before: int, now: int) -> str:
+        method = config.chosen()
+        if method.protects(config.privacy) is not None:
+            return "its privacy budget was divided among the rounds that were planned"
+        return method.replanned(before, now)
+
+    return reason
+
+
 Drive = Callable[[Journal, str], None]
 """Holds all rounds of a run and has them written down; the text is the run's title."""
 
@@ -125,7 +137,10 @@ def run(
         find_device(config.engine.device)  # one that is not here is told before any work
     prepared = Prepared.of(config, [config.method])
     observers.check(prepared.sites)
-    folder = RunFolder.open(out, config.to_json(), prepared.manifest, resume=resume, today=as_of_today)
+    replanned = None if drive else more_rounds(config)
+    folder = RunFolder.open(
+        out, config.to_json(), prepared.manifest, resume=resume, today=as_of_today, replanned=replanned
+    )
     with folder.locked():
         if drive:
             result = _run(config, prepared, folder, drive, config.method_name, observers)
@@ -204,17 +219,21 @@ def compare(
         for one in row
     ]
     for one, ready, path in wanted:
-        RunFolder.check(path, one.to_json(), ready.manifest, resume=resume, today=as_of_today)
+        RunFolder.check(
+            path, one.to_json(), ready.manifest, resume=resume, today=as_of_today, replanned=more_rounds(one)
+        )
     try:
         out.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise UserError(f"{out} cannot be made: {error.strerror}; choose another --out") from None
     runs = [{"method": one.method_name, "seed": one.seed, "folder": path.name} for one, _, path in wanted]
     write_json(out / "comparison.json", {"runs": runs})
-    jobs = [
-        (one, ready, RunFolder.open(path, one.to_json(), ready.manifest, resume=resume, today=as_of_today))
-        for one, ready, path in wanted
-    ]
+    jobs = []
+    for one, ready, path in wanted:
+        folder = RunFolder.open(
+            path, one.to_json(), ready.manifest, resume=resume, today=as_of_today, replanned=more_rounds(one)
+        )
+        jobs.append((one, ready, folder))
     results = []
     with closing(make_engine(config.engine)) as engine:
         for number, (one, ready, folder) in enumerate(jobs, 1):
@@ -250,6 +269,7 @@ def _run(
     config: Config, prepared: Prepared, folder: RunFolder, drive: Drive, title: str, observer: Observer
 ) -> dict[str, Any]:
     """Run, or go on with, one configuration; what a finished folder already says is not worked out again."""
+    folder.plan(config.to_json())
     if folder.finished:
         done: dict[str, Any] = read_json(folder.path / "result.json")
         observer.note(f"{folder.path} is finished already; its result is shown (delete the folder to run it again)")

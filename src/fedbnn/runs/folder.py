@@ -19,12 +19,14 @@ from typing import Any
 
 from fedbnn.base.checkpoints import Checkpoint, Checkpoints
 from fedbnn.base.errors import UserError
-from fedbnn.base.files import locked, read_json, write_atomically, write_json
+from fedbnn.base.files import locked, read_json, secure, write_atomically, write_json
 from fedbnn.base.wording import one_line
 
 __all__ = ["Checkpoint", "RunFolder", "changed", "differences", "read_json", "write_atomically", "write_json"]
 
 Json = dict[str, Any]
+Replanned = Callable[[int, int], str]
+"""Why a run of so many rounds cannot go on to so many; empty where it can."""
 NOTES, FAILURE = "notes.jsonl", "failure.json"
 
 
@@ -39,13 +41,21 @@ class RunFolder:
 
     @classmethod
     def open(
-        cls, path: Path, config: Json, manifest: Json, *, resume: bool, today: Callable[[Json], Json] = dict
+        cls,
+        path: Path,
+        config: Json,
+        manifest: Json,
+        *,
+        resume: bool,
+        today: Callable[[Json], Json] = dict,
+        replanned: Replanned | None = None,
     ) -> "RunFolder":
         """A new folder, or with `resume` the one that already holds this configuration.
 
-        `today` writes a stored configuration as this version would: with settings that did not exist yet.
+        `today` writes a stored configuration as this version would: with settings that did not exist yet. With
+        `replanned`, the configuration may have more rounds than the folder's, unless it says why not.
         """
-        cls.check(path, config, manifest, resume=resume, today=today)
+        cls.check(path, config, manifest, resume=resume, today=today, replanned=replanned)
         if not (path / "config.json").exists():
             # Made whole under another name, so that a folder with the run's name always is a run.
             new = path.with_name(f".{path.name}.new")
@@ -61,14 +71,21 @@ class RunFolder:
 
     @classmethod
     def check(
-        cls, path: Path, config: Json, manifest: Json, *, resume: bool, today: Callable[[Json], Json] = dict
+        cls,
+        path: Path,
+        config: Json,
+        manifest: Json,
+        *,
+        resume: bool,
+        today: Callable[[Json], Json] = dict,
+        replanned: Replanned | None = None,
     ) -> None:
         """Refuse, before anything is written, a folder that `open` could not use."""
         folder = cls(path)
         if path.exists() and not path.is_dir():
             raise UserError(f"{path} is a file; choose another --out")
         if (path / "config.json").exists():
-            folder._check_same(config, manifest, today)
+            folder._check_same(config, manifest, today, replanned)
             if not resume:
                 state = "finished" if folder.finished else "unfinished"
                 raise UserError(
@@ -77,19 +94,35 @@ class RunFolder:
         elif path.exists() and any(path.iterdir()):
             raise UserError(f"{path} is not empty and holds no run: choose another --out")
 
-    def _check_same(self, config: Json, manifest: Json, today: Callable[[Json], Json]) -> None:
+    def _check_same(
+        self, config: Json, manifest: Json, today: Callable[[Json], Json], replanned: Replanned | None
+    ) -> None:
         before = today(read_json(self.path / "config.json"))
         if before != config:
             changed = differences(before, config)
-            raise UserError(
-                f"{self.path} holds a run with another configuration ({changed}): delete it or choose another --out"
-            )
+            more = isinstance(before, dict) and before | {"rounds": config.get("rounds")} == config
+            if not (more and replanned and type(before["rounds"]) is int and before["rounds"] < config["rounds"]):
+                raise UserError(
+                    f"{self.path} holds a run with another configuration ({changed}): delete it or choose another --out"
+                )
+            if reason := replanned(before["rounds"], config["rounds"]):
+                raise UserError(
+                    f"{self.path} holds a run that cannot go on to more rounds ({changed}): {reason}; else choose "
+                    "another --out"
+                )
         if read_json(self.path / "partition.json") != manifest:
             raise UserError(f"{self.path} holds a run on other data with the same configuration: choose another --out")
 
     def locked(self) -> AbstractContextManager[None]:
         """Nobody else works on this folder meanwhile; the lock goes with the process that holds it."""
         return locked(self.path)
+
+    def plan(self, config: Json) -> None:
+        """Go on to the rounds of this configuration, if they are more: the result of fewer is none any more."""
+        if read_json(self.path / "config.json")["rounds"] < config["rounds"]:
+            (self.path / "result.json").unlink(missing_ok=True)
+            secure(self.path)
+            write_json(self.path / "config.json", config)
 
     @property
     def finished(self) -> bool:
@@ -114,15 +147,19 @@ class RunFolder:
     def forget_failure(self) -> None:
         (self.path / FAILURE).unlink(missing_ok=True)
 
-    def forget_after(self, round_number: int) -> None:
-        """Drop metrics of rounds after this one, which a resumed run makes again; a torn last line goes too."""
+    def forget_after(self, round_number: int, changed: Callable[[Json], Json] = dict) -> None:
+        """Drop metrics of rounds after this one, which a resumed run makes again; a torn last line goes too.
+
+        `changed` makes of each line that stays what it is to be; nothing, and it goes.
+        """
         if not self.metrics_file.exists():
             return
         kept = []
         for line in self.metrics_file.read_text(encoding="utf-8").splitlines():
             try:
-                if json.loads(line)["round"] <= round_number:
-                    kept.append(line + "\n")
+                if (value := json.loads(line))["round"] <= round_number:
+                    new = changed(value)
+                    kept += [(line if new == value else json.dumps(new)) + "\n"] if new else []
             except ValueError:
                 break
         write_atomically(self.metrics_file, "".join(kept))

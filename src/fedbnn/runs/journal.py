@@ -12,7 +12,7 @@ from fedbnn.federation.loop import Round
 from fedbnn.runs.config import Config, EngineKind
 from fedbnn.runs.folder import NOTES, RunFolder, write_json
 from fedbnn.runs.observer import Observer
-from fedbnn.runs.results import assemble, curve, metric_lines
+from fedbnn.runs.results import assemble, curve, metric_lines, without_end
 
 
 class Journal:
@@ -53,11 +53,17 @@ class Journal:
                 self.note(f"{problem}; going on from round {self.round_number} instead")
             load(checkpoint.folder, self.round_number)
             self._seconds = checkpoint.seconds
-        self.folder.forget_after(self.round_number)
+        self.folder.forget_after(self.round_number, self._as_planned)
         self.observer.run_started(title, self.config, len(self.sites), self.round_number)
         if self.round_number >= 0:
             self.observer.earlier(curve(self.folder.metrics()))
             self.stopped = self.observer.stop()
+
+    def _as_planned(self, line: dict[str, Any]) -> dict[str, Any]:
+        """A line as it would be had all these rounds been planned: what only a last round has, no other one has."""
+        if line["round"] >= self.config.rounds:
+            return line
+        return without_end(line, scored=self.is_scored(line["round"]))
 
     def is_scored(self, number: int) -> bool:
         """Whether clients are scored after this round."""
