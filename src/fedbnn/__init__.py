@@ -4,10 +4,15 @@ From a configuration:   `fedbnn.run(fedbnn.Config(...), Path("runs/mine"))`
 Piece by piece:         `load_dataset` -> `federate` -> `make_sites` -> `Federation(method, sites).run(rounds)`
 """
 
+import sys
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from fedbnn.base.version import __version__ as __version__
+
+if sys.platform == "win32":
+    # os.open of a folder, to have its names on disk, and O_CLOEXEC: run folders and ledgers rest on both.
+    raise ImportError("fedbnn runs on Linux and macOS, not on Windows itself: install it in WSL 2")
 
 if TYPE_CHECKING:
     from fedbnn.base.errors import UserError

@@ -50,7 +50,7 @@ def test_the_list_of_commands_says_what_they_say_of_themselves() -> None:
 def test_every_public_name_is_where_the_package_says() -> None:
     """The imports that a type checker sees are those that are made."""
     tree = ast.parse(Path(str(fedbnn.__file__)).read_text(encoding="utf-8"))
-    [checked] = [node for node in tree.body if isinstance(node, ast.If)]
+    [checked] = [node for node in tree.body if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING"]
     seen = {one.name: node.module for node in checked.body if isinstance(node, ast.ImportFrom) for one in node.names}
     assert seen == fedbnn._MODULE_OF
     assert sorted(seen) == sorted(fedbnn.__all__)
@@ -59,6 +59,14 @@ def test_every_public_name_is_where_the_package_says() -> None:
     assert set(fedbnn.__all__) <= set(dir(fedbnn))
     with pytest.raises(AttributeError, match="module 'fedbnn' has no attribute 'nothing'"):
         _ = fedbnn.nothing
+
+
+def test_windows_is_told_in_one_line() -> None:
+    script = "import sys; sys.platform = 'win32'; import fedbnn"
+    ended = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False, timeout=60)
+    assert ended.returncode == 1
+    told = ended.stderr.splitlines()[-1]
+    assert told == "ImportError: fedbnn runs on Linux and macOS, not on Windows itself: install it in WSL 2"
 
 
 def test_completions_are_what_there_is() -> None:
