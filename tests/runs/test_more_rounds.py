@@ -115,7 +115,11 @@ def test_fewer_rounds_other_settings_and_no_resume_are_refused(tmp_path: Path) -
     for other, resume, words in (
         (replace(config, rounds=1), True, "holds a run with another configuration (rounds was 2, is 1)"),
         (replace(config, rounds=3, seed=1), True, "holds a run with another configuration (seed was 0, is 1, rounds"),
-        (replace(config, rounds=3), False, "already holds this run (finished): add --resume to go on"),
+        (
+            replace(config, rounds=3),
+            False,
+            "(rounds was 2, is 3): add --resume to go on to more rounds or choose another --out",
+        ),
     ):
         with pytest.raises(fedbnn.UserError) as error:
             fedbnn.run(other, out, resume=resume)

@@ -280,6 +280,8 @@ def _run(
     try:
         drive(journal, title)
         return journal.conclude()
+    except UserError:  # told in a line, and to be mended: nothing has failed
+        raise
     except Exception as error:
         folder.failed(error)
         raise

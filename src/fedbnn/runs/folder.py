@@ -85,7 +85,7 @@ class RunFolder:
         if path.exists() and not path.is_dir():
             raise UserError(f"{path} is a file; choose another --out")
         if (path / "config.json").exists():
-            folder._check_same(config, manifest, today, replanned)
+            folder._check_same(config, manifest, today, replanned, resume)
             if not resume:
                 state = "finished" if folder.finished else "unfinished"
                 raise UserError(
@@ -95,15 +95,17 @@ class RunFolder:
             raise UserError(f"{path} is not empty and holds no run: choose another --out")
 
     def _check_same(
-        self, config: Json, manifest: Json, today: Callable[[Json], Json], replanned: Replanned | None
+        self, config: Json, manifest: Json, today: Callable[[Json], Json], replanned: Replanned | None, resume: bool
     ) -> None:
         before = today(read_json(self.path / "config.json"))
         if before != config:
             changed = differences(before, config)
             more = isinstance(before, dict) and before | {"rounds": config.get("rounds")} == config
-            if not (more and replanned and type(before["rounds"]) is int and before["rounds"] < config["rounds"]):
+            more = more and type(before["rounds"]) is int and before["rounds"] < config["rounds"]
+            if not (more and replanned and resume):
+                what = "add --resume to go on to more rounds" if more and replanned else "delete it"
                 raise UserError(
-                    f"{self.path} holds a run with another configuration ({changed}): delete it or choose another --out"
+                    f"{self.path} holds a run with another configuration ({changed}): {what} or choose another --out"
                 )
             if reason := replanned(before["rounds"], config["rounds"]):
                 raise UserError(
