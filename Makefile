@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: setup demo test test-flower mutants audit lint layers types docs unit bench experiments privacy reproduce clean membership
+.PHONY: setup demo test test-flower mutants audit lint layers types docs unit bench experiments privacy reproduce clean membership wheel-check
 
 setup: $(VENV)/.ready
 
@@ -47,6 +47,17 @@ mutants: setup
 audit: setup
 	$(BIN)/python benchmarks/audit.py --json benchmarks/results/audit.json
 
+# Builds the wheel and tries it in a new virtual environment that has it and its dependencies alone: help, a run, a list.
+wheel-check:
+	rm -rf build/wheel && mkdir -p build/wheel
+	$(PYTHON) -m pip wheel --quiet --no-deps --wheel-dir build/wheel .
+	$(PYTHON) -m venv build/wheel/venv
+	build/wheel/venv/bin/python -m pip install --quiet --constraint constraints.txt build/wheel/*.whl
+	cd build/wheel && venv/bin/fedbnn --help > help.txt && venv/bin/fedbnn config > default.toml
+	cd build/wheel && venv/bin/fedbnn run --out runs/trial --set rounds=1 --set partition.clients=3 --set engine.debug=true
+	cd build/wheel && venv/bin/fedbnn runs list && venv/bin/fedbnn reproduce --scale quick > studies.txt
+	cd build/wheel && venv/bin/python -c 'from fedbnn.runs.watch import WatchServer; from pathlib import Path; print(len(WatchServer(Path("runs/trial")).parts), "parts of the page")'
+
 bench: setup
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable ".[bench]"
 	$(BIN)/python -m pip install --quiet --no-deps bayesian-torch==0.5.0  # the step needs none of its dependencies
@@ -76,4 +87,4 @@ reproduce: setup
 	$(BIN)/fedbnn reproduce all
 
 clean:
-	rm -rf $(VENV) site .mypy_cache .pytest_cache .ruff_cache
+	rm -rf $(VENV) build site .mypy_cache .pytest_cache .ruff_cache

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import settings
 from hypothesis.internal.conjecture import providers
 
-import fedbnn  # noqa: F401, its constants are among those that examples are drawn from
+from fedbnn import *  # noqa: F403, the constants of all it loads are among those that examples are drawn from
 
 # The same examples every time, and no opinion on how long one takes: time is measured in benchmarks/.
 settings.register_profile("fedbnn", derandomize=True, deadline=None, max_examples=60)

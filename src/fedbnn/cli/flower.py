@@ -37,7 +37,7 @@ def init(
 
     Three sites on handwritten digits: fedbnn flower init DIR --nodes 3
     """
-    from fedbnn.deployment.trial.init import write_federation  # noqa: PLC0415 - loads no Flower, but keeps --help quick
+    from fedbnn.deployment.trial.init import write_federation
 
     more = [] if nodes is None else [f"partition.clients={nodes}"]
     settings = load_config(config, [*(changes or []), *more])
@@ -58,8 +58,8 @@ def up(
     TLS and node authentication are on; certificates and keys are made on the spot. Logs are in DIR/loopback/logs.
     """
     _need("flwr", "cryptography")
-    from fedbnn.deployment.trial.loopback import LoopbackFailure  # noqa: PLC0415 - needs the extra
-    from fedbnn.deployment.trial.trial import Trial  # noqa: PLC0415
+    from fedbnn.deployment.trial.loopback import LoopbackFailure
+    from fedbnn.deployment.trial.trial import Trial
 
     trial = Trial.of(folder, nodes)
     try:
@@ -92,7 +92,7 @@ def certificates(
     ca.pem; the keys never leave this host.
     """
     _need("cryptography")
-    from fedbnn.deployment.trial import certificates as make  # noqa: PLC0415 - needs the extra
+    from fedbnn.deployment.trial import certificates as make
 
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
     if not (folder / "ca.pem").exists():
@@ -106,7 +106,7 @@ def certificates(
 def key(path: Annotated[Path, typer.Argument(metavar="FILE", help="The private key; FILE.pub is the public.")]) -> None:
     """At a site: make the key by which the server knows its node. FILE never leaves; FILE.pub goes to the server."""
     _need("cryptography")
-    from fedbnn.deployment.trial.certificates import make_node_key  # noqa: PLC0415 - needs the extra
+    from fedbnn.deployment.trial.certificates import make_node_key
 
     say(f"give the server {make_node_key(path)}")
 
@@ -120,7 +120,7 @@ def signing_key(
     FILE never leaves. What is printed goes into `signers` of the terms, by a way that the other sites trust.
     """
     _need("cryptography")
-    from fedbnn.privacy.secure.signing import make_signing_key  # noqa: PLC0415 - needs the extra
+    from fedbnn.privacy.secure.signing import make_signing_key
 
     say(make_signing_key(path))
 

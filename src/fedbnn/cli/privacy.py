@@ -13,7 +13,7 @@ from fedbnn.deployment.facts import facts_leave
 from fedbnn.deployment.statement import statement as statement_of
 from fedbnn.deployment.statement import write_statement
 from fedbnn.privacy.forecast import forecast
-from fedbnn.privacy.mechanism import MECHANISMS, Sizes
+from fedbnn.privacy.mechanism import Sizes, known_mechanisms
 from fedbnn.privacy.overview import overview
 from fedbnn.runs.config import load_config
 from fedbnn.runs.experiment import cores
@@ -21,7 +21,7 @@ from fedbnn.runs.experiment import cores
 app = typer.Typer(no_args_is_help=True, help="Plan, look up and audit what is spent on privacy.")
 
 SIZES = Sizes()
-PRIVATE = click.Choice([name for name, one in MECHANISMS.items() if one.release(SIZES)])
+PRIVATE = click.Choice([name for name, one in known_mechanisms().items() if one.release(SIZES)])
 
 
 @app.command()
@@ -63,7 +63,7 @@ def plan(
 @app.command()
 def mechanisms() -> None:
     """What `privacy.mechanism` can be."""
-    for name, mechanism in MECHANISMS.items():
+    for name, mechanism in known_mechanisms().items():
         out_console.print(f"{name:<20} {mechanism.summary}", highlight=False, soft_wrap=True)
 
 

@@ -9,9 +9,11 @@ from rich.progress import TimeRemainingColumn as TimeLeft
 
 from fedbnn.federation.evaluation import headline
 from fedbnn.federation.loop import Round
+from fedbnn.report.figures import duration, show
 from fedbnn.runs.config import Config
 from fedbnn.runs.observer import Observer
 from fedbnn.runs.results import mean
+from fedbnn.runs.standing import RECENT
 
 
 class TerminalProgress(Observer):
@@ -33,6 +35,7 @@ class TerminalProgress(Observer):
         self.task = TaskID(0)
         self.rounds = 0
         self.accuracy = ""
+        self.times: list[float] = []
 
     def __enter__(self) -> "TerminalProgress":
         self.bars.start()
@@ -42,7 +45,7 @@ class TerminalProgress(Observer):
         self.bars.stop()
 
     def run_started(self, title: str, config: Config, clients: int, round_number: int) -> None:
-        self.title, self.rounds, self.accuracy = title, config.rounds, ""
+        self.title, self.rounds, self.accuracy, self.times = title, config.rounds, "", []
         total = clients + round(config.rounds * max(1, clients * config.participation))
         done = 0 if round_number < 0 else clients + round(round_number * max(1, clients * config.participation))
         self.task = self.bars.add_task(title, total=total, completed=done, status="warm-up")
@@ -55,15 +58,27 @@ class TerminalProgress(Observer):
         self.bars.update(self.task, advance=1 if activity == "update" else 0, status=f"{where}, {doing}{self.accuracy}")
 
     def round_done(self, record: Round) -> None:
-        if not record.scores:
-            return
-        scores = [headline(variants).scores for variants in record.scores.values()]
-        own, everything = (mean([s[name] for s in scores]) for name in ("own_class_accuracy", "all_class_accuracy"))
-        self.accuracy = f", own {own:.1%}, all {everything:.1%}"
+        if record.scores:
+            scores = [headline(variants).scores for variants in record.scores.values()]
+            own, everything = (mean([s[name] for s in scores]) for name in ("own_class_accuracy", "all_class_accuracy"))
+            self.accuracy = f", own {own:.1%}, all {everything:.1%}"
         if not self.console.is_terminal:
-            self.console.print(
-                f"{self.title}: round {record.number}/{self.rounds}{self.accuracy}, {record.seconds:.1f} s"
-            )
+            self._line(record)
+
+    def _line(self, record: Round) -> None:
+        """A line a round, for a log: with scores if it was scored, and with the time left once a round tells it."""
+        if record.number > 0:
+            self.times = [*self.times, record.seconds][-RECENT:]
+        ahead = self.rounds - record.number
+        left = show(ahead * mean(self.times), duration) if self.times and ahead else ""
+        scored = self.accuracy if record.scores else ""
+        self.console.print(
+            f"{self.title}: round {record.number}/{self.rounds}{scored}, {show(record.seconds, duration)}"
+            f"{f', about {left} left' if left else ''}",
+            markup=False,
+            highlight=False,
+            soft_wrap=True,
+        )
 
     def run_finished(self, result: dict[str, Any]) -> None:
         self.bars.update(self.task, completed=self.bars.tasks[self.task].total, status=self.accuracy.lstrip(", "))

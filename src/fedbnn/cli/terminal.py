@@ -1,32 +1,44 @@
 """What all commands share: where they print, and the options that several of them have."""
 
+from __future__ import annotations
+
 import json
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import timedelta
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
 from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
-from fedbnn.audit.configuration import Standing
 from fedbnn.base.errors import UserError
 from fedbnn.base.wording import printable
+from fedbnn.cli import completion
+
+if TYPE_CHECKING:
+    from fedbnn.audit.configuration import Standing
 
 out_console = Console(emoji=False)
 error_console = Console(stderr=True, emoji=False)
 
 ConfigFile = Annotated[
     Path | None,
-    typer.Argument(metavar="[CONFIG]", help="A TOML file or a preset; without it the built-in digits federation."),
+    typer.Argument(
+        metavar="[CONFIG]",
+        help="A TOML file or a preset; without it the built-in digits federation.",
+        autocompletion=completion.config_files,
+    ),
 ]
 Set = Annotated[
     list[str] | None,
     typer.Option(
-        "--set", metavar="KEY=VALUE", help="Change one field, e.g. --set methods.fedbnn.gamma=0.5; repeatable."
+        "--set",
+        metavar="KEY=VALUE",
+        help="Change one field, e.g. --set methods.fedbnn.gamma=0.5; repeatable.",
+        autocompletion=completion.settings,
     ),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]

@@ -11,7 +11,7 @@ from fedbnn.data.csv_source import Table
 from fedbnn.data.dataset import Floats
 from fedbnn.data.npz_source import NpzFile
 from fedbnn.data.stored import inputs_of
-from fedbnn.data.tables.coding import Coding, Encoded, missing_columns
+from fedbnn.data.tables.coding import Coding, Encoded
 from fedbnn.data.tables.raw import RawTable, TableReader
 from fedbnn.deployment.alignment import ARRAY
 from fedbnn.deployment.site_file import RecordsSettings
@@ -57,7 +57,8 @@ class CodedTables:
     @classmethod
     def of_run(cls, settings: DataSettings, coding: Coding) -> "CodedTables":
         def encode(table: RawTable, origin: str) -> Encoded:
-            if lacking := missing_columns(coding.columns, table.columns):
+            wanted = [column.name for column in coding.columns if column.kind != "id"]
+            if lacking := [name for name in wanted if name not in table.columns]:
                 raise UserError(f"{origin} has no column {listing(lacking)}; its columns are: {listing(table.columns)}")
             return coding.encode(table)
 

@@ -1,5 +1,6 @@
 """Start a run on the engine that its configuration names."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -7,17 +8,25 @@ from fedbnn.base.errors import UserError
 from fedbnn.federation.engines import Engine
 from fedbnn.runs import experiment
 from fedbnn.runs.config import Config
-from fedbnn.runs.observer import Observer
+from fedbnn.runs.observer import Observer, Observers
 
 
 def run(
-    config: Config, out: Path, *, resume: bool = False, observer: Observer | None = None, engine: Engine | None = None
+    config: Config,
+    out: str | Path,
+    *,
+    resume: bool = False,
+    observer: Observer | Sequence[Observer] | None = None,
+    engine: Engine | None = None,
 ) -> dict[str, Any]:
     """Run one configuration into the folder `out`; its result. The folder also gets a report.
 
-    An `engine` that is given is not closed: one pool of workers can serve many runs.
+    `observer` is one or several who hear how it goes on. An `engine` that is given is not closed: one pool of workers
+    can serve many runs.
     """
-    simulated = engine is None and config.engine.kind == "flower-sim"
+    simulated = engine is None and isinstance(config, Config) and config.engine.kind == "flower-sim"
+    if simulated and Observers(observer).stops:
+        raise UserError("engine.kind = 'flower-sim' holds all its rounds: an observer that stops needs the local one")
     drive = _flower() if simulated else None
     return experiment.run(config, out, resume=resume, observer=observer, engine=engine, drive=drive)
 

@@ -1,7 +1,7 @@
 """How a model is scored: on test records of the client's own classes (the headline), and on all of them."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 import numpy as np
@@ -82,11 +82,11 @@ class Evaluation:
     """One client's scores. All but the two named all_class_* are on the client's own classes."""
 
     scores: dict[str, float]  # by the names in SCORES and, where foreign inputs were asked about, in DETECTION
-    reliability: ReliabilityBins
-    total: UncertaintyHistogram
-    epistemic: UncertaintyHistogram
-    ranked: RankedCounts
-    confusion: Confusion | None  # None: of too many classes
+    reliability: ReliabilityBins = field(repr=False)
+    total: UncertaintyHistogram = field(repr=False)
+    epistemic: UncertaintyHistogram = field(repr=False)
+    ranked: RankedCounts = field(repr=False)
+    confusion: Confusion | None = field(repr=False)  # None: of too many classes
 
     def to_dict(self) -> dict[str, Any]:
         return {

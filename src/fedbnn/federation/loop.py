@@ -6,8 +6,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from fedbnn.base.errors import UserError
+from fedbnn.federation.callback import Callback, several
 from fedbnn.federation.engines import Engine, InProcess, Site
-from fedbnn.federation.evaluation import Evaluation
+from fedbnn.federation.evaluation import Evaluation, headline
 from fedbnn.federation.inputs import Inputs, seen_inputs
 from fedbnn.federation.message import Message
 from fedbnn.federation.method import Method, Roster, State, Variant
@@ -45,6 +47,15 @@ class Round:
     turns: Mapping[int, Turn]
     scores: Mapping[int, Mapping[str, Evaluation]] = field(default_factory=dict)  # by client and variant
     seconds: float = 0.0
+
+    def __repr__(self) -> str:
+        parts = [f"{len(self.turns)} turns"]
+        if self.scores:
+            own = [headline(variants).scores["own_class_accuracy"] for variants in self.scores.values()]
+            parts.append(f"own-class accuracy {sum(own) / len(own):.1%}")
+        if rejected := sum(bool(turn.rejected) for turn in self.turns.values()):
+            parts.append(f"{rejected} rejected")
+        return f"<Round {self.number}: {', '.join(parts)}, {self.seconds:.1f} s>"
 
 
 Listener = Callable[[str, int, int], None]
@@ -91,6 +102,18 @@ class Federation:
         self.engine = engine or InProcess()
         self.engine.start(method, sites, seed)
 
+    def __repr__(self) -> str:
+        held = {-1: "not begun", 0: "after the warm-up"}.get(self.round_number, f"after round {self.round_number}")
+        return f"<Federation: {self.method.name}, {len(self.sites)} clients, {type(self.engine).__name__}, {held}>"
+
+    @property
+    def seed(self) -> int:
+        return self._server.seed
+
+    @property
+    def participation(self) -> float:
+        return self._server.participation
+
     @property
     def method(self) -> Method[Any, Any]:
         return self._server.method
@@ -133,9 +156,29 @@ class Federation:
         scores = self.evaluate(listener, foreign) if evaluate else {}
         return Round(number, dict(sorted(turns.items())), scores, time.perf_counter() - started)
 
-    def run(self, rounds: int) -> list[Round]:
-        """The warm-up, if it has not been, and rounds up to number `rounds`."""
-        return [self.step() for _ in range(self.round_number, rounds)]
+    def run(self, rounds: int, callbacks: Callback | Sequence[Callback] = ()) -> list[Round]:
+        """The warm-up, if it has not been, and rounds up to number `rounds`; those that were held.
+
+        `callbacks` hear of each client and round in their order; the first that asks for an end gets it.
+        """
+        if type(rounds) is not int or rounds < 0:
+            raise UserError(f"rounds = {rounds!r}: the number of the last round, a whole number from 0 up")
+        heard = several(callbacks, Callback, "callbacks")
+        for one in heard:
+            one.check(self.sites)
+
+        def listener(activity: str, round_number: int, client: int) -> None:
+            for one in heard:
+                one.client_done(activity, round_number, client)
+
+        held: list[Round] = []
+        while self.round_number < rounds:
+            held.append(self.step(listener=listener))
+            for one in heard:
+                one.round_done(held[-1])
+            if any(one.stop() for one in heard):
+                break
+        return held
 
     def evaluate(self, listener: Listener = _nobody, foreign: bool = False) -> dict[int, Mapping[str, Evaluation]]:
         """Scores of every client's models as they are now, the method's headline variant first.

@@ -30,6 +30,9 @@ class Message:
 
     arrays: Mapping[str, Tensor] = field(default_factory=dict)
 
+    def __repr__(self) -> str:
+        return f"<Message: {', '.join(f'{name} {tuple(array.shape)}' for name, array in self.arrays.items())}>"
+
     def get(self, name: str) -> Tensor | None:
         return self.arrays.get(name)
 

@@ -79,7 +79,7 @@ class Client:
     index: int
     name: str
     train: Records
-    alignment: Tensor
+    alignment: Tensor = field(repr=False)
     classes: int
     model: ModelSettings
     training: TrainingSettings
@@ -88,7 +88,7 @@ class Client:
     privacy: PrivacySettings = field(default_factory=PrivacySettings)  # the client's own: no server changes them
     multiplicity: int = 1  # the largest number of clients that hold one and the same record
     ledgers: Path | None = None  # folder of this client's ledgers, one for each set of records
-    identity: Tensor | None = None  # which records these are, before they were scaled; see `data.identity`
+    identity: Tensor | None = field(default=None, repr=False)  # which records: as they were, see `data.identity`
     clients: int = 1  # how many there are in all
     signers: tuple[str, ...] = ()  # public keys of all clients for secure aggregation (Ed25519, hex), if agreed on
     signing_key: Path | None = None  # file with the private half of the own one
@@ -173,7 +173,7 @@ class Roster:
 
     names: tuple[str, ...]
     classes: int
-    alignment: Tensor
+    alignment: Tensor = field(repr=False)
     models: tuple[ModelSettings, ...]
     rounds: int  # exchanges that are planned
     seed: int
@@ -303,6 +303,14 @@ class Method(ABC, Generic[S, V]):
     def privacy_spent(self, client: Client, turns: int) -> Guarantee | None:
         """What is guaranteed after that many turns of this client; None: nothing is."""
         return None
+
+    def replanned(self, before: int, now: int) -> str:
+        """Why rounds held while `before` were planned are other ones than with `now`; empty: they are the same.
+
+        Then a finished run can go on to more rounds. A method that looks at `rounds` of a client or roster says so
+        here; under a promise of `protects`, whose budget is divided by them, nobody asks.
+        """
+        return ""
 
     @abstractmethod
     def server_init(self, roster: Roster) -> V:

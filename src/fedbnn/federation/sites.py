@@ -81,7 +81,7 @@ def make_sites(
         held_x, held_y = common.data.calibration_arrays(index)
         held_out = Records(channels_last(torch.from_numpy(held_x)), torch.from_numpy(held_y))
         view = common.data.input_view
-        sites.append(Site(client, common.evaluation, own, size, operations, common.foreign, held_out, view))
+        sites.append(Site(client, common.evaluation, own, size, operations, common.foreign, held_out, view, split))
     return sites if ledgers is None else with_ledgers(sites, ledgers)
 
 

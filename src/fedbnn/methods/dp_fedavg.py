@@ -119,6 +119,10 @@ class DPFedAvg(PointModel, PointTraining, Averaging[Point]):
             return None
         return Promise(self.budget, "record" if self.level == "record" else "client")
 
+    def replanned(self, before: int, now: int) -> str:
+        """The noise of every round is that of the planned ones."""
+        return "its noise is that of the planned rounds"
+
     def privacy_spent(self, client: Client, turns: int) -> Guarantee | None:
         if self.noise == "seed":
             return None

@@ -143,6 +143,12 @@ class FedBNN(FunctionSpacePrior, BayesianTraining, Exchange[FedBNNState]):
         heard = mechanism_of(client.privacy).asks_outputs if client.privacy.on else not self.head
         return heard or round_number == 0 or (client.rounds - round_number) % self.network_every == 0
 
+    def replanned(self, before: int, now: int) -> str:
+        """Networks learn in the last round and in every so many before it: these must be the same ones."""
+        if self.head and (now - before) % self.network_every:
+            return f"methods.{self.name}.network_every = {self.network_every}: add a multiple of so many rounds"
+        return ""
+
     def learned(
         self, state: FedBNNState, client: Client, message: Message, round_number: int, rng: Stream
     ) -> tuple[FedBNNState, dict[str, float]]:

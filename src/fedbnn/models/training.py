@@ -49,6 +49,9 @@ class Records:
     def __len__(self) -> int:
         return len(self.x)
 
+    def __repr__(self) -> str:
+        return f"<{len(self)} records of shape {tuple(self.x.shape[1:])}>"
+
     def to(self, device: torch.device) -> "Records":
         return Records(self.x.to(device), self.y.to(device))
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from fedbnn.base.errors import UserError
-from fedbnn.privacy.mechanism import MECHANISMS, Release, Sizes
+from fedbnn.privacy.mechanism import Release, Sizes, known_mechanisms
 from fedbnn.privacy.plan import Plan
 
 _ALL_SHOWN = 10  # releases; of more than these, some
@@ -92,7 +92,7 @@ def forecast(
             "any larger one would allow to publish a record"
         )
     plan = Plan.of(delta, epsilon=epsilon, noise=noise_multiplier, releases=releases, multiplicity=multiplicity)
-    if (release := MECHANISMS[mechanism].release(sizes)) is None:
+    if (release := known_mechanisms()[mechanism].release(sizes)) is None:
         raise UserError(f"mechanism = '{mechanism}': it has no noise, so there is nothing to plan")
     deviation = plan.noise_multiplier * release.sensitivity
     one = release.signal / (deviation * math.sqrt(release.numbers))

@@ -9,7 +9,7 @@ from fedbnn.base.settings import settings
 from fedbnn.base.wording import did_you_mean
 from fedbnn.features.maps import AUTO, KINDS
 from fedbnn.privacy.cost import Budget
-from fedbnn.privacy.mechanism import MECHANISMS
+from fedbnn.privacy.mechanism import known_mechanisms
 from fedbnn.privacy.plan import Plan
 from fedbnn.privacy.secure.noise_shares import Crowd, NoiseShares
 from fedbnn.privacy.sums import MARGIN, Noise
@@ -76,8 +76,10 @@ class PrivacySettings:
     @field_validator("mechanism")
     @classmethod
     def _known(cls, name: str) -> str:
-        if name not in MECHANISMS:
-            raise ValueError(f"unknown{did_you_mean(name, MECHANISMS)} (there are {', '.join(MECHANISMS)})")
+        if name not in known_mechanisms():
+            raise ValueError(
+                f"unknown{did_you_mean(name, known_mechanisms())} (there are {', '.join(known_mechanisms())})"
+            )
         return name
 
     @field_validator("features")
@@ -91,8 +93,8 @@ class PrivacySettings:
 
     @model_validator(mode="after")
     def _sums_only(self) -> Self:
-        if self.secure and not MECHANISMS[self.mechanism].adds_up:
-            able = ", ".join(name for name, mechanism in MECHANISMS.items() if mechanism.adds_up)
+        if self.secure and not known_mechanisms()[self.mechanism].adds_up:
+            able = ", ".join(name for name, mechanism in known_mechanisms().items() if mechanism.adds_up)
             raise ValueError(
                 f"aggregation = 'secure': the server needs more than a sum of mechanism '{self.mechanism}' "
                 f"(it is for {able})"
@@ -140,7 +142,7 @@ class PrivacySettings:
 
     def planned(self, rounds: int) -> int:
         """How many releases the budget is for."""
-        return self.releases or MECHANISMS[self.mechanism].releases(rounds)
+        return self.releases or known_mechanisms()[self.mechanism].releases(rounds)
 
     def plan(self, rounds: int, multiplicity: int, clients: int = 1) -> Plan:
         """The budget, divided among the releases; a record that several clients hold is charged for each.

@@ -101,6 +101,12 @@ def load(folder: Path) -> Study:
     return Study(comparison=False, groups=(Group(run.result.method, (run,)),))
 
 
+def runs_of(folder: Path) -> list[Path]:
+    """The run folders of a comparison, whether or not anything is in them yet."""
+    path = folder / "comparison.json"
+    return [_inside(folder, entry.folder, path) for entry in _checked(Comparison, path).runs]
+
+
 def _load_comparison(folder: Path) -> Study:
     path = folder / "comparison.json"
     listing = _checked(Comparison, path)

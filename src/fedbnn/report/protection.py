@@ -3,7 +3,7 @@
 import math
 from dataclasses import dataclass
 
-from fedbnn.privacy.mechanism import MECHANISMS
+from fedbnn.privacy.mechanism import known_mechanisms
 
 _EVERYBODY = (
     "The server and all other clients, also if they work together, and whoever else sees what was sent. Each client "
@@ -66,7 +66,7 @@ def _brief(models: str) -> str:
 
 
 PROTECTIONS: dict[str, Protection] = {
-    **{name: _by_ledger(one.sent) for name, one in MECHANISMS.items() if name != "none"},
+    **{name: _by_ledger(one.sent) for name, one in known_mechanisms().items() if name != "none"},
     "DP-SGD": Protection(
         "Weights of a network that the client trained by DP-SGD: clipped gradients, and noise in every step.",
         _EVERYBODY,

@@ -9,6 +9,7 @@ from typing import Any
 
 from fedbnn.base.devices import find_device
 from fedbnn.base.errors import UserError
+from fedbnn.base.files import expanded
 from fedbnn.data import FederatedData, federate, load_dataset
 from fedbnn.data.dataset import fingerprint_of
 from fedbnn.data.known import KNOWN
@@ -21,9 +22,9 @@ from fedbnn.federation.sites import make_sites, with_ledgers
 from fedbnn.methods import METHODS
 from fedbnn.report import write_report
 from fedbnn.runs.config import Config, EngineSettings, as_of_today
-from fedbnn.runs.folder import PREPROCESSING, RunFolder, read_json, write_atomically, write_json
+from fedbnn.runs.folder import PREPROCESSING, Replanned, RunFolder, read_json, write_atomically, write_json
 from fedbnn.runs.journal import Journal
-from fedbnn.runs.observer import Observer
+from fedbnn.runs.observer import Observer, Observers
 
 
 def obtain_data(config: Config) -> None:
@@ -106,38 +107,67 @@ def cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
+def more_rounds(config: Config) -> Replanned:
+    """Why a run of this configuration, but with fewer rounds, cannot go on to its rounds; empty where it can."""
+
+    def reason(before: int, now: int) -> str:
+        method = config.chosen()
+        if method.protects(config.privacy) is not None:
+            return "its privacy budget was divided among the rounds that were planned"
+        return method.replanned(before, now)
+
+    return reason
+
+
 Drive = Callable[[Journal, str], None]
 """Holds all rounds of a run and has them written down; the text is the run's title."""
 
 
 def run(
     config: Config,
-    out: Path,
+    out: str | Path,
     *,
     resume: bool = False,
-    observer: Observer | None = None,
+    observer: Observer | Sequence[Observer] | None = None,
     engine: Engine | None = None,
     drive: Drive | None = None,
 ) -> dict[str, Any]:
     """Run one configuration into the folder `out`; its result. The folder also gets a report.
 
-    An `engine` that is given is not closed: one pool of workers can serve many runs. Instead, `drive` may hold the
-    rounds in a way of its own, as Flower does.
+    `observer` is one or several who hear how it goes on. An `engine` that is given is not closed: one pool of workers
+    can serve many runs. Instead, `drive` may hold the rounds in a way of its own, as Flower does.
     """
-    observer = observer or Observer()
+    observers = Observers(observer)
+    out = _checked(config, out)
     if engine is None:
         find_device(config.engine.device)  # one that is not here is told before any work
     prepared = Prepared.of(config, [config.method])
-    prepared.tell(config, [config.method], observer)
-    folder = RunFolder.open(out, config.to_json(), prepared.manifest, resume=resume, today=as_of_today)
+    observers.check(prepared.sites)
+    prepared.tell(config, [config.method], observers)
+    replanned = None if drive else more_rounds(config)
+    folder = RunFolder.open(
+        out, config.to_json(), prepared.manifest, resume=resume, today=as_of_today, replanned=replanned
+    )
     with folder.locked():
         if drive:
-            result = _run(config, prepared, folder, drive, config.method_name, observer)
+            result = _run(config, prepared, folder, drive, config.method_name, observers)
         else:
             with nullcontext(engine) if engine else closing(make_engine(config.engine)) as used:
-                result = _run(config, prepared, folder, _local(used), config.method_name, observer)
+                result = _run(config, prepared, folder, _local(used), config.method_name, observers)
     write_report(out)
     return result
+
+
+def _checked(config: object, out: str | Path) -> Path:
+    """The folder as a path; other kinds of arguments, which a type checker would have found, are told in one line."""
+    if not isinstance(config, Config):
+        raise UserError(
+            f"config: a {type(config).__name__!r} is no fedbnn.Config; make one, e.g. fedbnn.Config(rounds=3), or read "
+            "one with fedbnn.load_config"
+        )
+    if not isinstance(out, str | Path):
+        raise UserError(f"out: a {type(out).__name__!r} is no path of a folder")
+    return expanded(out, "out")
 
 
 def _check_comparison_folder(out: Path) -> None:
@@ -165,16 +195,17 @@ def _allowed(config: Config, observer: Observer) -> list[str]:
 def compare(
     config: Config,
     methods: Sequence[str] | None,
-    out: Path,
+    out: str | Path,
     *,
     seeds: Sequence[int] = (0,),
     resume: bool = False,
-    observer: Observer | None = None,
+    observer: Observer | Sequence[Observer] | None = None,
 ) -> list[dict[str, Any]]:
     """Run several methods on identical partitions, seeds and budgets in one pool of workers; all their results.
 
     Without `methods`, all that this federation allows: those left out, and why, are told to the observer.
     """
+    observer, out = Observers(observer), _checked(config, out)
     named = methods and [config.with_method(name).method_name for name in methods]
     for option, values in (("--methods", named), ("--seeds", seeds)):
         if values is not None and (len(set(values)) != len(values) or not values):
@@ -183,11 +214,12 @@ def compare(
         raise UserError(f"engine.kind = '{config.engine.kind}': methods are compared on the local engine; leave it out")
     find_device(config.engine.device)
     _check_comparison_folder(out)
-    observer = observer or Observer()
     if methods is None:
         methods = _allowed(config, observer)
     configs = [[config.with_method(name, seed) for name in methods] for seed in seeds]
     prepared = [Prepared.of(row[0], methods) for row in configs]
+    for ready in prepared:
+        observer.check(ready.sites)
     prepared[0].tell(config, methods, observer)
     wanted = [
         (one, ready, out / f"{one.method_name}-seed{one.seed}")
@@ -195,17 +227,21 @@ def compare(
         for one in row
     ]
     for one, ready, path in wanted:
-        RunFolder.check(path, one.to_json(), ready.manifest, resume=resume, today=as_of_today)
+        RunFolder.check(
+            path, one.to_json(), ready.manifest, resume=resume, today=as_of_today, replanned=more_rounds(one)
+        )
     try:
         out.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise UserError(f"{out} cannot be made: {error.strerror}; choose another --out") from None
     runs = [{"method": one.method_name, "seed": one.seed, "folder": path.name} for one, _, path in wanted]
     write_json(out / "comparison.json", {"runs": runs})
-    jobs = [
-        (one, ready, RunFolder.open(path, one.to_json(), ready.manifest, resume=resume, today=as_of_today))
-        for one, ready, path in wanted
-    ]
+    jobs = []
+    for one, ready, path in wanted:
+        folder = RunFolder.open(
+            path, one.to_json(), ready.manifest, resume=resume, today=as_of_today, replanned=more_rounds(one)
+        )
+        jobs.append((one, ready, folder))
     results = []
     with closing(make_engine(config.engine)) as engine:
         for number, (one, ready, folder) in enumerate(jobs, 1):
@@ -227,7 +263,7 @@ def _local(engine: Engine) -> Drive:
             config.chosen(), journal.sites, seed=config.seed, participation=config.participation, engine=engine
         )
         journal.resume(title, "local", federation.load)
-        while federation.round_number < config.rounds:
+        while federation.round_number < config.rounds and not journal.stopped:
             number = federation.round_number + 1
             last = number == config.rounds
             record = federation.step(journal.is_scored(number), journal.observer.client_done, foreign=last)
@@ -241,6 +277,7 @@ def _run(
     config: Config, prepared: Prepared, folder: RunFolder, drive: Drive, title: str, observer: Observer
 ) -> dict[str, Any]:
     """Run, or go on with, one configuration; what a finished folder already says is not worked out again."""
+    folder.plan(config.to_json())
     if folder.finished:
         done: dict[str, Any] = read_json(folder.path / "result.json")
         observer.note(f"{folder.path} is finished already; its result is shown (delete the folder to run it again)")
@@ -249,5 +286,12 @@ def _run(
     if prepared.data.coding is not None:
         write_atomically(folder.path / PREPROCESSING, prepared.data.coding.to_json())
     journal = Journal(config, prepared.data, sites, folder, observer)
-    drive(journal, title)
-    return journal.conclude()
+    folder.forget_failure()
+    try:
+        drive(journal, title)
+        return journal.conclude()
+    except UserError:  # told in a line, and to be mended: nothing has failed
+        raise
+    except Exception as error:
+        folder.failed(error)
+        raise

@@ -5,6 +5,8 @@ partition.json    who holds which records
 preprocessing.json of a table: how its cells become inputs
 metrics.jsonl     one line per round and client
 checkpoint/       states after the last rounds, each with checksums
+notes.jsonl       what the user was told meanwhile, if anything
+failure.json      why the run failed, until it goes on
 result.json       written last: a folder that has it is a finished run
 """
 
@@ -12,18 +14,22 @@ import json
 import os
 import shutil
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from pathlib import Path
 from typing import Any
 
 from fedbnn.base.checkpoints import Checkpoint, Checkpoints
 from fedbnn.base.errors import UserError
-from fedbnn.base.files import locked, read_json, write_atomically, write_json
+from fedbnn.base.files import locked, read_json, secure, write_atomically, write_json
+from fedbnn.base.wording import one_line
 
 __all__ = ["Checkpoint", "RunFolder", "changed", "differences", "read_json", "write_atomically", "write_json"]
 
 Json = dict[str, Any]
 PREPROCESSING = "preprocessing.json"
+Replanned = Callable[[int, int], str]
+"""Why a run of so many rounds cannot go on to so many; empty where it can."""
+NOTES, FAILURE = "notes.jsonl", "failure.json"
 
 
 class RunFolder:
@@ -37,13 +43,21 @@ class RunFolder:
 
     @classmethod
     def open(
-        cls, path: Path, config: Json, manifest: Json, *, resume: bool, today: Callable[[Json], Json] = dict
+        cls,
+        path: Path,
+        config: Json,
+        manifest: Json,
+        *,
+        resume: bool,
+        today: Callable[[Json], Json] = dict,
+        replanned: Replanned | None = None,
     ) -> "RunFolder":
         """A new folder, or with `resume` the one that already holds this configuration.
 
-        `today` writes a stored configuration as this version would: with settings that did not exist yet.
+        `today` writes a stored configuration as this version would: with settings that did not exist yet. With
+        `replanned`, the configuration may have more rounds than the folder's, unless it says why not.
         """
-        cls.check(path, config, manifest, resume=resume, today=today)
+        cls.check(path, config, manifest, resume=resume, today=today, replanned=replanned)
         if not (path / "config.json").exists():
             # Made whole under another name, so that a folder with the run's name always is a run.
             new = path.with_name(f".{path.name}.new")
@@ -59,14 +73,21 @@ class RunFolder:
 
     @classmethod
     def check(
-        cls, path: Path, config: Json, manifest: Json, *, resume: bool, today: Callable[[Json], Json] = dict
+        cls,
+        path: Path,
+        config: Json,
+        manifest: Json,
+        *,
+        resume: bool,
+        today: Callable[[Json], Json] = dict,
+        replanned: Replanned | None = None,
     ) -> None:
         """Refuse, before anything is written, a folder that `open` could not use."""
         folder = cls(path)
         if path.exists() and not path.is_dir():
             raise UserError(f"{path} is a file; choose another --out")
         if (path / "config.json").exists():
-            folder._check_same(config, manifest, today)
+            folder._check_same(config, manifest, today, replanned, resume)
             if not resume:
                 state = "finished" if folder.finished else "unfinished"
                 raise UserError(
@@ -75,13 +96,24 @@ class RunFolder:
         elif path.exists() and any(path.iterdir()):
             raise UserError(f"{path} is not empty and holds no run: choose another --out")
 
-    def _check_same(self, config: Json, manifest: Json, today: Callable[[Json], Json]) -> None:
+    def _check_same(
+        self, config: Json, manifest: Json, today: Callable[[Json], Json], replanned: Replanned | None, resume: bool
+    ) -> None:
         before = today(read_json(self.path / "config.json"))
         if before != config:
             changed = differences(before, config)
-            raise UserError(
-                f"{self.path} holds a run with another configuration ({changed}): delete it or choose another --out"
-            )
+            more = isinstance(before, dict) and before | {"rounds": config.get("rounds")} == config
+            more = more and type(before["rounds"]) is int and before["rounds"] < config["rounds"]
+            if not (more and replanned and resume):
+                what = "add --resume to go on to more rounds" if more and replanned else "delete it"
+                raise UserError(
+                    f"{self.path} holds a run with another configuration ({changed}): {what} or choose another --out"
+                )
+            if reason := replanned(before["rounds"], config["rounds"]):
+                raise UserError(
+                    f"{self.path} holds a run that cannot go on to more rounds ({changed}): {reason}; else choose "
+                    "another --out"
+                )
         if read_json(self.path / "partition.json") != manifest:
             raise UserError(f"{self.path} holds a run on other data with the same configuration: choose another --out")
 
@@ -89,12 +121,19 @@ class RunFolder:
         """Nobody else works on this folder meanwhile; the lock goes with the process that holds it."""
         return locked(self.path)
 
+    def plan(self, config: Json) -> None:
+        """Go on to the rounds of this configuration, if they are more: the result of fewer is none any more."""
+        if read_json(self.path / "config.json")["rounds"] < config["rounds"]:
+            (self.path / "result.json").unlink(missing_ok=True)
+            secure(self.path)
+            write_json(self.path / "config.json", config)
+
     @property
     def finished(self) -> bool:
         return (self.path / "result.json").exists()
 
-    def append(self, lines: Iterable[dict[str, Any]]) -> None:
-        with self.metrics_file.open("a", encoding="utf-8") as file:
+    def append(self, lines: Iterable[dict[str, Any]], name: str = "metrics.jsonl") -> None:
+        with (self.path / name).open("a", encoding="utf-8") as file:
             file.writelines(json.dumps(line) + "\n" for line in lines)
             file.flush()
             os.fsync(file.fileno())
@@ -104,15 +143,27 @@ class RunFolder:
             return []
         return [json.loads(line) for line in self.metrics_file.read_text(encoding="utf-8").splitlines()]
 
-    def forget_after(self, round_number: int) -> None:
-        """Drop metrics of rounds after this one, which a resumed run makes again; a torn last line goes too."""
+    def failed(self, error: Exception) -> None:
+        """Write down why the run failed, as far as the disk still lets us."""
+        with suppress(OSError):
+            write_json(self.path / FAILURE, {"error": one_line(f"{type(error).__name__}: {error}", 1000)})
+
+    def forget_failure(self) -> None:
+        (self.path / FAILURE).unlink(missing_ok=True)
+
+    def forget_after(self, round_number: int, changed: Callable[[Json], Json] = dict) -> None:
+        """Drop metrics of rounds after this one, which a resumed run makes again; a torn last line goes too.
+
+        `changed` makes of each line that stays what it is to be; nothing, and it goes.
+        """
         if not self.metrics_file.exists():
             return
         kept = []
         for line in self.metrics_file.read_text(encoding="utf-8").splitlines():
             try:
-                if json.loads(line)["round"] <= round_number:
-                    kept.append(line + "\n")
+                if (value := json.loads(line))["round"] <= round_number:
+                    new = changed(value)
+                    kept += [(line if new == value else json.dumps(new)) + "\n"] if new else []
             except ValueError:
                 break
         write_atomically(self.metrics_file, "".join(kept))
@@ -130,6 +181,21 @@ class RunFolder:
     def latest_checkpoint(self) -> Checkpoint | None:
         """The newest checkpoint that passes its checksums, or None where nothing was saved yet."""
         return self._saved.latest()
+
+
+def read_lines(path: Path) -> list[dict[str, Any]]:
+    """Lines of JSON that somebody may be writing just now: up to the first that is not whole."""
+    found: list[dict[str, Any]] = []
+    with suppress(OSError):
+        for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
+            try:
+                value = json.loads(line)
+            except (ValueError, RecursionError):
+                break
+            if not isinstance(value, dict):
+                break
+            found.append(value)
+    return found
 
 
 def differences(before: Any, now: Any) -> str:

@@ -10,9 +10,9 @@ from fedbnn.federation.engines import Site
 from fedbnn.federation.evaluation import Evaluation
 from fedbnn.federation.loop import Round
 from fedbnn.runs.config import Config, EngineKind
-from fedbnn.runs.folder import RunFolder, write_json
+from fedbnn.runs.folder import NOTES, RunFolder, write_json
 from fedbnn.runs.observer import Observer
-from fedbnn.runs.results import assemble, metric_lines
+from fedbnn.runs.results import assemble, curve, metric_lines, without_end
 
 
 class Journal:
@@ -20,6 +20,8 @@ class Journal:
 
     Attributes:
         final: the scores after the last round, once they are there.
+        round_number: the last round that is finished; -1 before any.
+        stopped: why an observer wants no further round; empty to go on.
 
     """
 
@@ -32,11 +34,12 @@ class Journal:
         self.folder = folder
         self.observer = observer
         self.final: Mapping[int, Mapping[str, Evaluation]] = {}
+        self.round_number = -1
+        self.stopped = ""
         self._seconds = 0.0
 
     def resume(self, title: str, engine: EngineKind, load: Callable[[Path, int], None]) -> None:
         """Begin, or go on: `load` gets the folder of the last good checkpoint and its round, if there is one."""
-        round_number = -1
         if checkpoint := self.folder.latest_checkpoint():
             # On Flower, clients keep their states themselves: the checkpoint has the server's only.
             begun: EngineKind = "local" if any(checkpoint.folder.glob("client-*")) else "flower-sim"
@@ -45,13 +48,22 @@ class Journal:
                     f"{self.folder.path} was begun with engine.kind = '{begun}': go on with that, or choose another "
                     "--out"
                 )
-            round_number = checkpoint.round_number
+            self.round_number = checkpoint.round_number
             for problem in checkpoint.problems:
-                self.observer.note(f"{problem}; going on from round {round_number} instead")
-            load(checkpoint.folder, round_number)
+                self.note(f"{problem}; going on from round {self.round_number} instead")
+            load(checkpoint.folder, self.round_number)
             self._seconds = checkpoint.seconds
-        self.folder.forget_after(round_number)
-        self.observer.run_started(title, self.config, len(self.sites), round_number)
+        self.folder.forget_after(self.round_number, self._as_planned)
+        self.observer.run_started(title, self.config, len(self.sites), self.round_number)
+        if self.round_number >= 0:
+            self.observer.earlier(curve(self.folder.metrics()))
+            self.stopped = self.observer.stop()
+
+    def _as_planned(self, line: dict[str, Any]) -> dict[str, Any]:
+        """A line as it would be had all these rounds been planned: what only a last round has, no other one has."""
+        if line["round"] >= self.config.rounds:
+            return line
+        return without_end(line, scored=self.is_scored(line["round"]))
 
     def is_scored(self, number: int) -> bool:
         """Whether clients are scored after this round."""
@@ -62,19 +74,27 @@ class Journal:
 
         That is done every so many rounds, as the configuration says unless it is given.
         """
+        self.round_number = record.number
         self._seconds += record.seconds
         self.folder.append(metric_lines(record, [site.client.name for site in self.sites]))
         last = record.number == self.config.rounds
         if last:
             self.final = record.scores
-        if record.number % (every or self.config.checkpoint_every) == 0 or last:
+        saved = record.number % (every or self.config.checkpoint_every) == 0 or last
+        if saved:
             self.folder.save_checkpoint(record.number, self._seconds, save)
         for client, turn in record.turns.items():
             if turn.rejected:
-                self.observer.note(
-                    f"round {record.number}: the reply of client {client} was not let in: {turn.rejected}"
-                )
+                self.note(f"round {record.number}: the reply of client {client} was not let in: {turn.rejected}")
         self.observer.round_done(record)
+        self.stopped = self.observer.stop()
+        if self.stopped and not saved:
+            self.folder.save_checkpoint(record.number, self._seconds, save)
+
+    def note(self, text: str) -> None:
+        """Tell the user, and whoever reads the folder."""
+        self.folder.append([{"round": self.round_number, "note": text}], NOTES)
+        self.observer.note(text)
 
     def keep_part(self, round_number: int, save: Callable[[Path], None]) -> None:
         """Keep the states after a part of the round that follows this one."""
@@ -83,6 +103,9 @@ class Journal:
     def conclude(self) -> dict[str, Any]:
         """The result, written last."""
         result = assemble(self.config, self.data, self.sites, self.folder.metrics(), self.final, self._seconds)
+        if self.stopped and self.round_number < self.config.rounds:
+            result |= {"rounds": self.round_number, "stopped": self.stopped}
+            self.observer.note(f"stopped after round {self.round_number} of {self.config.rounds}: {self.stopped}")
         write_json(self.folder.path / "result.json", result)
         self.observer.run_finished(result)
         return result

@@ -62,6 +62,19 @@ def metric_lines(record: Round, names: Sequence[str]) -> list[dict[str, Any]]:
     return lines
 
 
+def without_end(line: Mapping[str, Any], *, scored: bool) -> dict[str, Any]:
+    """A line of a last round as it would be were that not the last: without scores of DETECTION, or without any.
+
+    Of a client that only was scored, nothing is left.
+    """
+    gone = set(DETECTION) if scored else {*SCORES, *DETECTION, "reliability", "variants"}
+    kept = {name: value for name, value in line.items() if name not in gone}
+    if "variants" in kept:
+        variants = kept["variants"].items()
+        kept["variants"] = {variant: without_end(scores, scored=True) for variant, scores in variants}
+    return kept if scored or "bytes_up" in kept else {}
+
+
 def _described(evaluation: Evaluation) -> dict[str, Any]:
     return evaluation.scores | {"reliability": evaluation.reliability.to_dict()}
 

@@ -1,7 +1,7 @@
 """What an engine is: the place where client halves run. The method and the round loop cannot tell which one."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -27,17 +27,19 @@ class Site:
         foreign: inputs of no client, on which its uncertainty is tried after the last round.
         calibration: the client's own records that no training sees. They stay where predictions are asked for.
         view: from inputs as loaded to what models see, where it is known.
+        split: what the records it is scored on were set aside for; test unless it is known that they may choose.
 
     """
 
     client: Client
     evaluation: Records
-    own: Tensor
+    own: Tensor = field(repr=False)
     weights: int
     operations: int
-    foreign: Tensor | None = None
+    foreign: Tensor | None = field(default=None, repr=False)
     calibration: Records | None = None
-    view: InputView | None = None
+    view: InputView | None = field(default=None, repr=False)
+    split: str = "test"
 
 
 @dataclass(frozen=True)
