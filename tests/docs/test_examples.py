@@ -36,6 +36,14 @@ def test_private(output: str) -> None:
     assert "epsilon 3.000 is spent on this data" in output
 
 
+@pytest.mark.parametrize("output", ["bodies.py"], indirect=True)
+def test_bodies(output: str) -> None:
+    """Whatever they stand on, clients learn of digits that they do not hold: alone, four of ten is 0.4."""
+    found = re.findall(r"(\w+): accuracy on all ten digits (\S+)", output)
+    assert [kind for kind, _ in found] == ["edges", "waves", "small"]
+    assert min(float(accuracy) for _, accuracy in found) > 0.85
+
+
 @pytest.mark.parametrize("path", sorted((ROOT / "examples").glob("*.py")), ids=lambda path: path.name)
 def test_an_example_is_short(path: Path) -> None:
     assert len(path.read_text(encoding="utf-8").splitlines()) < 60 or path.name == "ditto.py"

@@ -14,7 +14,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn, TransferSpeedColumn
 
-from fedbnn.data.known import cache
+from fedbnn.base.cache import cache
 
 TIMEOUT = 30  # seconds without a sign of life
 CHUNK = 1 << 16

@@ -71,6 +71,9 @@ class EfficientNetLite(nn.Module):
     One channel counts as three alike.
     """
 
+    mean: Tensor
+    deviation: Tensor
+
     def __init__(self, weights: Mapping[str, Tensor], stages: tuple[int, ...], size: int) -> None:
         super().__init__()
         self.size = size
