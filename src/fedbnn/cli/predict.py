@@ -17,6 +17,7 @@ from fedbnn.models.conformal import Score
 from fedbnn.report.table import Table, row, table
 
 SHOWN = 10  # records that are printed
+ABSTAINS = "–"
 PRIORS: dict[Asked, str] = {
     "variant": "as the model takes it",
     "own": "the site's own class shares",
@@ -121,12 +122,13 @@ def _table(prediction: SitePrediction) -> Table:
     rows = []
     for number, record in enumerate(prediction.to_dict()["records"][:SHOWN]):
         sides = [*(f"{record[kind]:.3f}" for kind in UNCERTAINTIES), _novelty(record["novelty"])]
-        answer = "(abstains)" if record.get("abstain") else record["class"]
+        answer = ABSTAINS if record.get("abstain") else record["class"]
         words = [answer, *([" ".join(record["set"])] if asked else []), ", ".join(record["flags"])]
         rows.append(row(str(number), *words, f"{max(record['probabilities'].values()):.3f}", *sides))
     caption = (
         f"{prediction.method} at {prediction.site}, run {prediction.run}; uncertainty in nats; "
         f"label prior: {PRIORS[prediction.asked]}; novelty above 1: foreign, unlike anything in the alignment set"
+        f"{'' if prediction.abstains is None else f'; {ABSTAINS}: the model abstains'}"
     )
     titles = ["record", "class", *(["set"] if asked else []), "flags", "probability", *UNCERTAINTIES, "novelty"]
     return table(titles, rows, caption, words=4 if asked else 3)
