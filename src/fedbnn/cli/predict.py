@@ -17,7 +17,7 @@ from fedbnn.models.conformal import Score
 from fedbnn.report.table import Table, row, table
 
 SHOWN = 10  # records that are printed
-ABSTAINS = "–"
+ABSTAINS = "-"
 PRIORS: dict[Asked, str] = {
     "variant": "as the model takes it",
     "own": "the site's own class shares",
