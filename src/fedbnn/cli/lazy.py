@@ -25,7 +25,7 @@ def lazy_group(places: Mapping[str, str]) -> type[TyperGroup]:
             super().__init__(**given)
 
         @property
-        def commands(self) -> dict[str, click.Command]:  # type: ignore[override]
+        def commands(self) -> dict[str, click.Command]:
             """All of them, loaded: for whoever wants to know their options."""
             return {**{name: self._load(name) for name in places}, **self._given}
 
