@@ -34,7 +34,7 @@ def test_more_images_begin_with_the_same_ones_and_no_two_are_alike(kind):
 
 def test_noise_has_a_spectrum_that_falls_as_a_power_of_frequency():
     """On logarithmic axes the mean of log power is a line, of slope -2 a with a between 0.5 and 2.5: -3 on average."""
-    x = generated("field", "noise", 256, (1, 32, 32), 0).astype(np.float64)
+    x = generated("field", "noise", 512, (1, 32, 32), 0).astype(np.float64)
     inner = x[((x > 0) & (x < 1)).all(axis=(1, 2, 3))]  # where nothing was cut off
     assert len(inner) > 50
     power = np.abs(np.fft.fft2(inner[:, 0])) ** 2

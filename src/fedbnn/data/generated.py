@@ -21,7 +21,7 @@ from fedbnn.data.dataset import Floats
 Generator = np.random.Generator
 Doubles = NDArray[np.float64]
 
-_AT_ONCE = 256  # images
+_AT_ONCE = 32  # images
 _LEAVES = 120  # discs in an image: few of its points stay uncovered
 _WALKERS, _STEPS, _SETTLING = 64, 60, 12  # points that wander at once, how far, and how far before they are drawn
 

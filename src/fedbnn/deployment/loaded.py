@@ -300,7 +300,7 @@ class LoadedRun:
         """The records to calibrate with, and how many of them equal training records."""
         site = self._prepared.sites[at]
         if given is None:
-            if not self.data.calibration_indices or site.calibration is None:
+            if site.calibration is None:
                 raise UserError(NEEDED)
             return site.calibration, 0
         x = seen_inputs(self._read(given[0]).x, site, raw=True)

@@ -78,8 +78,10 @@ def make_sites(
             operations = probe(client.network, common.data.input_shape, data.dataset.classes, model.name)
             measured.append((model, client.network.size, operations))
         size, operations = next((n, ops) for known, n, ops in measured if known == model)
-        held_x, held_y = common.data.calibration_arrays(index)
-        held_out = Records(channels_last(torch.from_numpy(held_x)), torch.from_numpy(held_y))
+        held_out = None
+        if data.calibration_indices:
+            held_x, held_y = common.data.calibration_arrays(index)
+            held_out = Records(channels_last(torch.from_numpy(held_x)), torch.from_numpy(held_y))
         view = common.data.input_view
         sites.append(Site(client, common.evaluation, own, size, operations, common.foreign, held_out, view, split))
     return sites if ledgers is None else with_ledgers(sites, ledgers)
