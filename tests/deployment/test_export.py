@@ -108,3 +108,16 @@ def test_what_cannot_be_exported_is_told(bayes, tmp_path):
         fedbnn.export(seen, 0, tmp_path / "d")
     assert len(fedbnn.export(seen, 0, tmp_path / "d", onnx=False)) == 2
     assert not list(tmp_path.glob(".*.new"))
+
+
+def test_a_client_on_a_body_predicts_and_has_no_onnx(tmp_path):
+    """Its network sees the body's features, not values as in the files."""
+    body = "tests.features.bodies.own_bodies:wide"
+    config = load_config(None, [*FAST, f'models=[{{name="mlp",body="{body}",components=10}}]'])
+    fedbnn.run(config, tmp_path / "run")
+    run = fedbnn.load(tmp_path / "run", own_code=True)
+    x = run.data.dataset.x_test[:5]
+    assert torch.equal(run.predict(0, x).prediction.probs, run.predict(0, torch.from_numpy(x)).prediction.probs)
+    with pytest.raises(UserError, match=f"body '{body}': models see public features, which ONNX cannot hold"):
+        fedbnn.export(run, 0, tmp_path / "out")
+    assert len(fedbnn.export(run, 0, tmp_path / "out", onnx=False)) == 2

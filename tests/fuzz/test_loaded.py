@@ -8,6 +8,7 @@ import pytest
 
 import fedbnn
 from fedbnn import load_config
+from fedbnn.data.tables.layout import Layout
 from fedbnn.deployment.labelled import read_labelled
 from tests.fuzz import corpus
 from tests.fuzz.test_files import outcome, places, refused
@@ -64,14 +65,14 @@ def test_partitions_that_are_none(tmp_path: Path, text: str) -> None:
 def test_labelled_records(tmp_path: Path, name: str) -> None:
     file = tmp_path / "known.npz"
     file.write_bytes(corpus.ARCHIVES[name])
-    refused(lambda: read_labelled(file, ("a", "b"), "", (), (3,)))
+    refused(lambda: read_labelled(file, ("a", "b"), "", (), (3,), Layout()))
 
 
 def test_labelled_tables(tmp_path: Path) -> None:
     file = tmp_path / "known.csv"
     good = "x,y,class\n1,2,a\n3,4,b\n"
     file.write_text(good)
-    assert not outcome(lambda: read_labelled(file, ("a", "b"), "class", ("x", "y"), (2,)))
+    assert not outcome(lambda: read_labelled(file, ("a", "b"), "class", ("x", "y"), (2,), Layout()))
     for data in corpus.flips(good.encode(), 300):
         file.write_bytes(data)
-        outcome(lambda: read_labelled(file, ("a", "b"), "class", (), (2,)))
+        outcome(lambda: read_labelled(file, ("a", "b"), "class", (), (2,), Layout()))

@@ -4,8 +4,10 @@ import csv
 import json
 from pathlib import Path
 
+import pandas
 import pytest
 
+import fedbnn
 from fedbnn.cli.app import main
 from fedbnn.privacy.account import ledgers_in
 from fedbnn.privacy.ledger import Ledger
@@ -79,3 +81,10 @@ def test_from_messy_files_to_private_predictions_that_abstain(tmp_path, monkeypa
     assert all(set(row["set"].split("; ")) <= names and row["set"] for row in answers)
     assert {row["abstain"] for row in answers} <= {"yes", "no"}
     assert "Sets hold the true class of at least 0.8 of new records" in told
+
+    frame = pandas.read_csv("new.csv", sep=";", decimal=",", na_values="NA")
+    same = fedbnn.load("runs/mine").predict("Graz", frame[frame.columns[::-1]], alpha=0.2)
+    assert same.labels == [row["class"] for row in answers]
+    assert same.ids == {"patient_id": [row["patient_id"] for row in answers]}
+    assert ["; ".join(flags) for flags in same.flags] == [row["flags"] for row in answers]
+    assert [f"{p:.9g}" for p in same.prediction.probs[:, 0].tolist()] == [row["p(gesund)"] for row in answers]

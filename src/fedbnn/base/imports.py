@@ -2,11 +2,13 @@
 
 import importlib
 import sys
+from collections.abc import Callable, Mapping
 from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
 from fedbnn.base.errors import UserError
+from fedbnn.base.wording import did_you_mean
 
 
 def imported(reference: str, what: str) -> Any:
@@ -24,3 +26,22 @@ def imported(reference: str, what: str) -> Any:
         kind = "" if isinstance(error, ImportError | AttributeError) else f"{type(error).__name__}: "
         reason = (str(error) or type(error).__name__).splitlines()[0]
         raise UserError(f"{what} cannot be imported: {kind}{reason}") from error
+
+
+def factory_of(kind: str, name: str, known: Mapping[str, Callable[..., Any]]) -> Callable[..., Any]:
+    """What makes a module: a known one by its name, or the user's own from 'package.module:factory'.
+
+    `kind` is what it is called in errors: a model, a body.
+    """
+    if name in known:
+        return known[name]
+    if ":" not in name:
+        raise UserError(
+            f"unknown {kind} '{name}'{did_you_mean(name, known)} (there are {', '.join(known)}, or your own as "
+            "'package.module:factory')"
+        )
+    factory = imported(name, f"{kind} '{name}'")
+    if not callable(factory):
+        raise UserError(f"{kind} '{name}' is a {type(factory).__name__}, not a function that makes a module")
+    found: Callable[..., Any] = factory
+    return found

@@ -5,7 +5,8 @@ clients and holds out the alignment set (public, unlabelled) and the validation 
 """
 
 from fedbnn.data.dataset import Dataset
-from fedbnn.data.federated import FederatedData, federate
+from fedbnn.data.dealing import federate
+from fedbnn.data.federated import FederatedData
 from fedbnn.data.partition import PartitionSettings
 from fedbnn.data.sources import SOURCES, DataSettings, load_dataset
 

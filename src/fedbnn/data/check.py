@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 
 from fedbnn.data.dataset import Floats
-from fedbnn.data.federated import FederatedData, federate
+from fedbnn.data.dealing import federate
+from fedbnn.data.federated import FederatedData
 from fedbnn.data.identity import HALF, identify
 from fedbnn.data.partition import PartitionSettings
 from fedbnn.data.sources import DataSettings, load_dataset, raw_tables

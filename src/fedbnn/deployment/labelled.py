@@ -12,6 +12,7 @@ from fedbnn.data.csv_source import Table, class_name
 from fedbnn.data.dataset import Floats, Labels, check_records
 from fedbnn.data.npz_source import NpzFile
 from fedbnn.data.stored import inputs_of
+from fedbnn.data.tables.layout import Layout
 from fedbnn.deployment.new_records import TABLES, CodedTables, NewRecords
 from fedbnn.federation.inputs import Inputs
 
@@ -22,6 +23,7 @@ def read_labelled(
     target: str,
     columns: Sequence[str],
     shape: tuple[int, ...],
+    layout: Layout,
     coded: CodedTables | None = None,
 ) -> tuple[Floats, Labels]:
     """Inputs as loaded, and labels: names of classes, or in an .npz whole numbers 0 .. C - 1.
@@ -41,7 +43,7 @@ def read_labelled(
     elif coded is not None and source.suffix in TABLES:
         x, y = labelled(coded.file(source, origin), class_names, coded.target, origin)
     elif source.suffix == ".csv":
-        table = Table.read(source, origin)
+        table = Table.read(source, origin, layout.delimiter, layout.encoding)
         if not target:
             raise UserError(f"{origin}: the run's own records have no target column; give an .npz with x and y")
         at = table.column("target", target)

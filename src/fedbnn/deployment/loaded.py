@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor
@@ -209,11 +209,12 @@ class LoadedRun:
         target, shape = self.config.data.target, self.data.dataset.input_shape
         known = None
         if calibration is not None:
-            known = read_labelled(calibration, self.class_names, target, self._columns, shape, self._coded)
+            layout = self.config.data.layout
+            known = read_labelled(calibration, self.class_names, target, self._columns, shape, layout, self._coded)
         return self.predict(
             self.index(client),
             self._read_file(source),
-            variant=variant,  # type: ignore[arg-type]  # the host names those that there are
+            variant=cast(Variant | None, variant),  # the host names those that there are
             prior=shares,
             alpha=wish.alpha,
             risk=wish.risk,
@@ -277,7 +278,7 @@ class LoadedRun:
         origin = f"--input {source}"
         if self._coded and source.suffix in TABLES:
             return self._coded.file(source, origin)
-        return NewRecords(read_inputs(source, self._columns, origin))
+        return NewRecords(read_inputs(source, self._columns, origin, self.config.data.layout))
 
     def host(self, client: int | str) -> ClientHost:
         """The client's half, in the state that was saved."""

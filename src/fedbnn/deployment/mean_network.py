@@ -53,16 +53,15 @@ def mean_network(run: LoadedRun, client: int | str) -> MeanNetwork:
     """That of the client's headline model; a UserError where it has none, or sees something else than its inputs."""
     site, host = run.site(client), run.host(client)
     method, one = host.method, site.client
-    if run.data.view is not None:
-        raise UserError(
-            f"data.inputs = '{run.config.data.inputs}': models see public features, which ONNX cannot hold; --no-onnx"
-        )
+    assert site.view is not None
+    if site.view.features is not None:
+        on = f"body '{one.model.body}'" if one.model.body else f"data.inputs = '{run.config.data.inputs}'"
+        raise UserError(f"{on}: models see public features, which ONNX cannot hold; --no-onnx")
     rng = Stream((run.config.seed, "evaluate", run.round_number, one.index))
     variant, state = next(iter(scored_models(method, host.states[one.index], one, run.message(client), rng).items()))
     weights = _mean_weights(state)
     if weights is None or len(weights) != one.network.size:
         raise UserError(f"method '{method.name}' has no network whose mean could be exported; --no-onnx")
-    assert site.view is not None
     flat = FlatNetwork(lambda: build(one.model, tuple(one.train.x.shape[1:]), one.classes), 0)
     flat.weights.copy_(weights)
     asked, trained = method.asked_prior(variant, one), method.trained_prior(variant, one)

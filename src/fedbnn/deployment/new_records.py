@@ -12,6 +12,7 @@ from fedbnn.data.dataset import Floats
 from fedbnn.data.npz_source import NpzFile
 from fedbnn.data.stored import inputs_of
 from fedbnn.data.tables.coding import Coding, Encoded
+from fedbnn.data.tables.layout import Layout
 from fedbnn.data.tables.raw import RawTable, TableReader
 from fedbnn.deployment.alignment import ARRAY
 from fedbnn.deployment.site_file import RecordsSettings
@@ -96,7 +97,7 @@ def ordered(x: Inputs, columns: Sequence[str]) -> Inputs:
     return x[list(columns)]
 
 
-def read_inputs(source: Path, columns: Sequence[str], origin: str) -> Floats:
+def read_inputs(source: Path, columns: Sequence[str], origin: str, layout: Layout) -> Floats:
     """The records of an .npz or .csv file of numbers as loaded, before they are scaled."""
     match source.suffix:
         case ".npz":
@@ -104,6 +105,6 @@ def read_inputs(source: Path, columns: Sequence[str], origin: str) -> Floats:
             name = file.files[0] if len(file.files) == 1 else ARRAY
             return inputs_of(origin, name, file.array(name))
         case ".csv":
-            table = Table.read(source, origin)
+            table = Table.read(source, origin, layout.delimiter, layout.encoding)
             return table.numbers([table.column("feature", name) for name in columns or table.header])
     raise UserError(f"{origin}: its name must end in .npz or .csv")

@@ -246,7 +246,7 @@ def _labelled(source: Path, settings: RecordsSettings, terms: Terms, seen: View)
     """Records to calibrate with, as models see them."""
     coded = None if terms.coding is None else CodedTables.of_site(settings, terms.coding)
     columns = () if coded or settings.source == "npz" else _features(settings)
-    x, y = read_labelled(source, terms.class_names, settings.target, columns, terms.input_shape, coded)
+    x, y = read_labelled(source, terms.class_names, settings.target, columns, terms.input_shape, settings.layout, coded)
     return Records(channels_last(torch.from_numpy(seen(x))), torch.from_numpy(y))
 
 
@@ -267,7 +267,7 @@ def _inputs(source: Path, settings: RecordsSettings, terms: Terms) -> NewRecords
     if terms.coding is not None and source.suffix in TABLES:
         return CodedTables.of_site(settings, terms.coding).file(source, origin)
     columns = [] if settings.source == "npz" or source.suffix == ".npz" else _features(settings)
-    x = read_inputs(source, columns, origin)
+    x = read_inputs(source, columns, origin, settings.layout)
     check_shape(origin, x, terms)
     if len(x) == 0:
         raise UserError(f"{origin} has no records")

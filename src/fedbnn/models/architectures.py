@@ -14,9 +14,8 @@ from pydantic import Field
 from torch import nn
 
 from fedbnn.base.errors import UserError
-from fedbnn.base.imports import imported
+from fedbnn.base.imports import factory_of
 from fedbnn.base.settings import settings
-from fedbnn.base.wording import did_you_mean
 from fedbnn.models.bayesian_part import Which, names_of
 from fedbnn.models.sequences import gru, transformer
 
@@ -149,17 +148,7 @@ MODELS: dict[str, Factory] = {
 
 def find_factory(name: str) -> Factory:
     """A built-in model by its name, or the user's own from 'package.module:factory'."""
-    if name in MODELS:
-        return MODELS[name]
-    if ":" not in name:
-        raise UserError(
-            f"unknown model '{name}'{did_you_mean(name, MODELS)} (there are {', '.join(MODELS)}, or your own as "
-            "'package.module:factory')"
-        )
-    factory: Factory = imported(name, f"model '{name}'")
-    if not callable(factory):
-        raise UserError(f"model '{name}' is a {type(factory).__name__}, not a function that makes a module")
-    return factory
+    return factory_of("model", name, MODELS)
 
 
 def settings_of(model: ModelSettings | Factory | str) -> ModelSettings:

@@ -15,9 +15,8 @@ import torch
 from torch import Tensor, nn
 
 from fedbnn.base.errors import UserError
-from fedbnn.base.imports import imported
+from fedbnn.base.imports import factory_of
 from fedbnn.base.randomness import Stream, repeatable
-from fedbnn.base.wording import did_you_mean
 from fedbnn.features.bodies.efficientnet_lite import efficientnet_lite
 from fedbnn.features.bodies.weights import KNOWN
 from fedbnn.features.feature_store import on_disk
@@ -60,23 +59,8 @@ def body_of(name: str, options: Mapping[str, Any], input_shape: tuple[int, ...])
     return kept(_known, 8, key, lambda: _made(name, options, input_shape, key))
 
 
-def find_body(name: str) -> Factory:
-    """A body that ships with fedbnn by its name, or the user's own from 'package.module:factory'."""
-    if name in BODIES:
-        return BODIES[name]
-    if ":" not in name:
-        raise UserError(
-            f"unknown body '{name}'{did_you_mean(name, BODIES)} (there are {', '.join(BODIES)}, or your own as "
-            "'package.module:factory')"
-        )
-    factory: Factory = imported(name, f"body '{name}'")
-    if not callable(factory):
-        raise UserError(f"body '{name}' is a {type(factory).__name__}, not a function that makes a module")
-    return factory
-
-
 def _made(name: str, options: Mapping[str, Any], input_shape: tuple[int, ...], key: str) -> Body:
-    factory = find_body(name)
+    factory = factory_of("body", name, BODIES)
     try:
         inspect.signature(factory).bind(input_shape, **options)
     except (TypeError, ValueError) as error:
