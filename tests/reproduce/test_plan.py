@@ -168,17 +168,17 @@ def test_every_method_is_on_the_digits_that_it_can_run_on():
     assert sorted([*mixed, *refused]) == sorted(METHODS)
 
 
-def test_the_private_picture_has_each_budget_on_both_data_sets():
-    plan = load(find("privacy"))
-    entries = expand(plan, "accuracy", Path("runs"))
-    budgets = {1, 3, 8}
+def test_the_private_picture_shows_the_runs_of_the_private_table():
+    plan = load(find("cpu"))
+    entries = expand(plan, "budget", Path("runs"))
     for data in ("mnist", "cifar10"):
         here = [(e.row, e.place["x"], e.cells[0].config) for e in entries if e.column.data == data]
-        assert {x for row, x, _ in here if row == "dp_teacher"} == budgets | {1e6}
-        assert {x for row, x, _ in here if row == "dp_fedavg"} == budgets
+        assert {x for row, x, _ in here if row == "fedbnn_hetero"} == {None, 1, 3, 9.98}
+        assert {x for row, x, _ in here if row == "dp_fedavg"} == {3, 9.98}
         assert all(config.data.source == data for *_, config in here)
-        assert all(c.privacy.epsilon == x and c.privacy.mechanism == row for row, x, c in here if row == "dp_teacher")
+        private = [(x, c.privacy) for row, x, c in here if row == "fedbnn_hetero" and x is not None]
+        assert all(p.epsilon == x and p.mechanism == "dp_teacher" for x, p in private)
         assert all(c.methods.dp_fedavg.epsilon == x for row, x, c in here if row == "dp_fedavg")
-        assert {row for row, x, _ in here if x is None} == {"no_privacy", "local_bnn"}
-    known = {cell.folder for entry in entries for cell in entry.cells}
-    assert {cell.folder for entry in expand(plan, "budget3", Path("runs")) for cell in entry.cells} <= known
+        assert {row for row, x, _ in here if x is None} == {"fedbnn_hetero", "local_bnn"}
+    table = {cell.folder for entry in expand(plan, "private", Path("runs")) for cell in entry.cells}
+    assert {cell.folder for entry in entries for cell in entry.cells} <= table
