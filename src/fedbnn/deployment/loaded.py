@@ -284,7 +284,7 @@ class LoadedRun:
         """The client's half, in the state that was saved."""
         at = self.index(client)
         if at not in self._hosts:
-            host = ClientHost(self.config.chosen(), [self._prepared.sites[at]], self.config.seed)
+            host = ClientHost(self.config.chosen(), {at: self._prepared.sites[at]}, self.config.seed)
             host.load(self._checkpoint.folder)
             self._hosts[at] = host
         return self._hosts[at]

@@ -21,7 +21,7 @@ from fedbnn.deployment.site import load_site
 from fedbnn.deployment.site_file import SiteSettings, read_site
 from fedbnn.deployment.state import SiteState, Turn, model_facts, remember_site, request_digest
 from fedbnn.deployment.terms import Terms, read_terms
-from fedbnn.federation.engines import Site
+from fedbnn.federation.engines import Site, by_index
 from fedbnn.federation.engines.host import ClientHost
 from fedbnn.federation.message import MOST_SENT, MOST_WHOLE, BadMessage, Message, check, check_bounds, check_names
 from fedbnn.federation.method import Roster
@@ -235,7 +235,7 @@ class Node:
         """The client in the state after this turn: the one at hand if it is in it, else from disk."""
         wanted = turn.identity if turn else b""
         if self._host is None or (self._holds != wanted and turn is None):
-            self._host = ClientHost(self.terms.chosen(), [self.site], self.terms.seed, self._device)
+            self._host = ClientHost(self.terms.chosen(), by_index([self.site]), self.terms.seed, self._device)
             self._holds = b""
         if turn and self._holds != wanted:
             self._host.load(turn.folder)

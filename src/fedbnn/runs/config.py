@@ -16,6 +16,7 @@ from fedbnn.base.errors import UserError
 from fedbnn.base.settings import STRICT, as_json, fields_of, parsed, read_tables, settings
 from fedbnn.base.wording import did_you_mean
 from fedbnn.data import DataSettings, PartitionSettings
+from fedbnn.federation.engines.states import IN_MEMORY
 from fedbnn.federation.method import Method
 from fedbnn.methods import METHODS
 from fedbnn.methods.registry import MethodClass, find_method, installed, known_method
@@ -62,6 +63,12 @@ class EngineSettings:
         default=0, ge=0, description="worker processes; 0 means one per core, and one if device is not the CPU"
     )
     debug: bool = Field(default=False, description="run all clients in this process, one after the other")
+    in_memory: int = Field(
+        default=IN_MEMORY,
+        ge=1,
+        description="clients whose records and states a worker holds in memory at once; those of the others lie in "
+        "files, so that thousands find room",
+    )
     device: DeviceName = Field(
         default="cpu",
         description=f"where clients compute: {ALLOWED}; auto is a GPU if there is one. Another device draws other "

@@ -96,10 +96,10 @@ class Prepared:
 def make_engine(settings: EngineSettings) -> Engine:
     """The engine of these settings; a pool lives until it is closed and serves any number of runs."""
     if settings.debug:
-        return InProcess(settings.device)
+        return InProcess(settings.device, settings.in_memory)
     # Every process that uses a GPU takes some of its memory, and one keeps it busy.
     on_cpu = find_device(settings.device).type == "cpu"
-    return WorkerPool(settings.workers or (cores() if on_cpu else 1), settings.device)
+    return WorkerPool(settings.workers or (cores() if on_cpu else 1), settings.device, settings.in_memory)
 
 
 def cores() -> int:

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from fedbnn.base.errors import UserError
 from fedbnn.data import DataSettings, PartitionSettings, federate, load_dataset
-from fedbnn.federation.engines import Site
+from fedbnn.federation.engines import Site, by_index
 from fedbnn.federation.engines.host import ClientHost
 from fedbnn.federation.loop import roster_of
 from fedbnn.federation.message import Message
@@ -56,7 +56,7 @@ class Moment:
 
 def moments(method: Method[Any, Any], sites: Sequence[Site]) -> Iterator[Moment]:
     """The warm-up and the first round."""
-    host = ClientHost(method, sites, SEED)
+    host = ClientHost(method, by_index(sites), SEED)
     server = Server(method, roster_of(sites), seed=SEED)
     for number in range(2):
         state, before = server.state, dict(host.states)

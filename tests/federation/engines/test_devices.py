@@ -14,8 +14,8 @@ from torch import nn
 
 from fedbnn.base.devices import CPU, find_device
 from fedbnn.base.errors import UserError
-from fedbnn.federation.engines import ClientFailure, Engine, InProcess, Site, WorkerPool
-from fedbnn.federation.engines.host import ClientHost, placed
+from fedbnn.federation.engines import ClientFailure, Engine, InProcess, Site, WorkerPool, by_index
+from fedbnn.federation.engines.host import ClientHost, Placed
 from fedbnn.federation.evaluation import DETECTION
 from fedbnn.federation.loop import Federation
 from fedbnn.federation.method import Method
@@ -92,12 +92,12 @@ def test_private_releases_do_not_depend_on_the_device(
     monkeypatch.setattr(os, "fsync", lambda file: None)
 
     def run(device: torch.device) -> dict[str, Any]:
-        random = np.random.default_rng(0)  # the only way to have the same noise twice
-        monkeypatch.setattr(os, "urandom", random.bytes)
         privacy = PrivacySettings(mechanism=mechanism, dimensions=12, force=True)
         folder = tmp_path / device.type
         sites = small_sites(2, models=("mlp",), rounds=2, privacy=privacy, ledgers=folder / "ledgers")
         folder.mkdir()
+        # The only way to have the same noise twice; not before all is imported, which draws for names of its own.
+        monkeypatch.setattr(os, "urandom", np.random.default_rng(0).bytes)
         return played(method, sites, in_process(device), folder / "run")
 
     expected = run(CPU)
@@ -110,7 +110,7 @@ def test_states_stay_on_the_device_and_replies_come_back(method: Method[Any, Any
     sites = small_sites(1, models=models_for(method))
     message = first_message(method, sites)
     with other_device() as device:
-        host = ClientHost(method, sites, 0, device)
+        host = ClientHost(method, by_index(sites), 0, device)
         reply = host.update(0, 0, message)
         prediction = host.predict(0, sites[0].evaluation.x[:3], 0, message, None)
         states = list(host.states[0].tensors().values())
@@ -122,7 +122,8 @@ def test_states_stay_on_the_device_and_replies_come_back(method: Method[Any, Any
 
 def test_what_clients_share_is_on_the_device_once() -> None:
     with other_device() as device:
-        one, other = placed(small_sites(2, foreign=np.zeros((3, 1, 8, 8), dtype=np.float32)), device)
+        sites = small_sites(2, foreign=np.zeros((3, 1, 8, 8), dtype=np.float32))
+        one, other = Placed(by_index(sites), device).values()
     assert one.foreign is other.foreign
     assert type(one.foreign) is OtherTensor
     assert type(one.client.train.x) is type(one.client.train.y) is OtherTensor
@@ -134,7 +135,7 @@ def test_what_clients_share_is_on_the_device_once() -> None:
 
 def test_images_and_kernels_keep_their_layout_on_the_device() -> None:
     with other_device() as device:
-        [site] = placed(small_sites(1, models=("cnn2",)), device)
+        [site] = Placed(by_index(small_sites(1, models=("cnn2",))), device).values()
         network = site.client.network
         assert site.client.train.x.is_contiguous(memory_format=torch.channels_last)
         for parameter in network.module.parameters():
@@ -290,7 +291,7 @@ def test_every_method_runs_and_repeats_itself_on_a_gpu(method: Method[Any, Any],
 @every_method
 def test_clients_begin_the_same_on_a_gpu(method: Method[Any, Any], name: str) -> None:
     sites = small_sites(2, models=models_for(method))
-    here, there = (ClientHost(method, sites, 0, find_device(device)).states for device in ("cpu", name))
+    here, there = (ClientHost(method, by_index(sites), 0, find_device(device)).states for device in ("cpu", name))
     for client, state in here.items():
         for key, tensor in state.tensors().items():
             assert there[client].tensors()[key].device.type == name

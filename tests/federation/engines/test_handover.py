@@ -11,7 +11,7 @@ def test_a_client_takes_its_settings_and_its_cap_along(tmp_path):
     sites = small_sites(clients=2, privacy=PrivacySettings("dp_teacher"), ledgers=tmp_path / "ledgers")
     sites = [with_client(sites[0], cap=Budget(7.0, 1e-6)), sites[1]]
     handover.write(tmp_path / "sites", sites)
-    for site, found in zip(sites, handover.read(tmp_path / "sites", {0, 1}), strict=True):
+    for site, found in zip(sites, handover.Handed(tmp_path / "sites", {0, 1}).values(), strict=True):
         assert torch.equal(found.client.identity, site.client.identity)
         for field in dataclasses.fields(site.client):
             if field.name not in ("train", "alignment", "identity"):

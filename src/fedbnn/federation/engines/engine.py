@@ -1,6 +1,6 @@
 """What an engine is: the place where client halves run. The method and the round loop cannot tell which one."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
@@ -40,6 +40,11 @@ class Site:
     calibration: Records | None = None
     view: InputView | None = field(default=None, repr=False)
     split: str = "test"
+
+
+def by_index(sites: Iterable[Site]) -> dict[int, Site]:
+    """The sites by the number of their client."""
+    return {site.client.index: site for site in sites}
 
 
 @dataclass(frozen=True)

@@ -6,58 +6,77 @@ on the host's device.
 
 import time
 import traceback
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import SafetensorError
-from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from fedbnn.base.devices import CPU
 from fedbnn.base.errors import UserError
 from fedbnn.base.randomness import Stream, repeatable
 from fedbnn.federation.engines.engine import ClientFailure, Reply, Site
+from fedbnn.federation.engines.states import IN_MEMORY, ClientStates, read_state, state_file
 from fedbnn.federation.evaluation import Evaluation, evaluate, with_detection
 from fedbnn.federation.message import Message
-from fedbnn.federation.method import Method, State, Variant
+from fedbnn.federation.method import Method, Variant
 from fedbnn.federation.scored import answered, predicted, scored_models
 from fedbnn.models.bayes import Prediction
 from fedbnn.models.label_prior import Known
 
 
-def state_file(folder: Path, client: int) -> Path:
-    return folder / f"client-{client:04d}.safetensors"
-
-
-def placed(sites: Iterable[Site], device: torch.device) -> Iterator[Site]:
+class Placed(Mapping[int, Site]):
     """The sites with all that clients compute with on the device; what several of them share is moved once."""
-    moved: dict[int, Tensor] = {}
 
-    def move(shared: Tensor) -> Tensor:
-        if id(shared) not in moved:
-            moved[id(shared)] = shared.to(device)
-        return moved[id(shared)]
+    def __init__(self, sites: Mapping[int, Site], device: torch.device) -> None:
+        self._sites, self._device = sites, device
+        self._moved: dict[int, tuple[Tensor, Tensor]] = {}  # by identity, which lasts as long as what it is of
 
-    for site in sites:
-        client = replace(site.client, train=site.client.train.to(device), alignment=move(site.client.alignment))
-        foreign = None if site.foreign is None else move(site.foreign)
-        scored = replace(site.evaluation, x=move(site.evaluation.x))
-        yield replace(site, client=client, evaluation=scored, foreign=foreign)
+    def __iter__(self) -> Iterator[int]:
+        return iter(self._sites)
+
+    def __len__(self) -> int:
+        return len(self._sites)
+
+    def __getitem__(self, client: int) -> Site:
+        site = self._sites[client]
+        if self._device == CPU:
+            return site
+        held = site.client
+        moved = replace(held, train=held.train.to(self._device), alignment=self._move(held.alignment))
+        foreign = None if site.foreign is None else self._move(site.foreign)
+        scored = replace(site.evaluation, x=self._move(site.evaluation.x))
+        return replace(site, client=moved, evaluation=scored, foreign=foreign)
+
+    def _move(self, shared: Tensor) -> Tensor:
+        if id(shared) not in self._moved:
+            self._moved[id(shared)] = shared, shared.to(self._device)
+        return self._moved[id(shared)][1]
 
 
 class ClientHost:
-    """Some clients, their states, and the method's client half."""
+    """Some clients, their states, and the method's client half.
 
-    def __init__(self, method: Method[Any, Any], sites: Iterable[Site], seed: int, device: torch.device = CPU) -> None:
+    At most `in_memory` states are held at once, the others in files in `folder`.
+    """
+
+    def __init__(
+        self,
+        method: Method[Any, Any],
+        sites: Mapping[int, Site],
+        seed: int,
+        device: torch.device = CPU,
+        in_memory: int = IN_MEMORY,
+        folder: Path | None = None,
+    ) -> None:
         self.method = method
-        self.sites = {site.client.index: site for site in placed(sites, device)}
+        self.sites = Placed(sites, device)
         self.seed = seed
         self.device = device
-        self.states: dict[int, State] = {}
+        self.states = ClientStates(method.client_state, in_memory, folder, device)
         for index, site in self.sites.items():
             with self._guard(index, Stream((seed, "init", index), device)):
                 self.states[index] = method.client_init(site.client)
@@ -117,18 +136,12 @@ class ClientHost:
             self._check_finite(client, round_number, predicted(self.method, models, site, nothing, rng))
 
     def save(self, folder: Path) -> None:
-        for client, state in self.states.items():
-            save_file(state.to(CPU).tensors(), state_file(folder, client))
+        self.states.save(folder)
 
     def load(self, folder: Path) -> None:
-        for client in self.states:
-            # Loaded tensors may lie unaligned in a memory map; a copy gives the same addresses modulo 64, hence
-            # the same kernels and the same bits, as a run that was never stopped.
-            try:
-                tensors = {name: value.clone() for name, value in load_file(state_file(folder, client)).items()}
-            except (SafetensorError, OSError) as error:
-                raise UserError(f"{state_file(folder, client)} cannot be read: {error}") from None
-            self.states[client] = self.method.client_state.from_tensors(tensors).to(self.device)
+        for client in self.sites:
+            state = self.method.client_state.from_tensors(read_state(state_file(folder, client)))
+            self.states[client] = state.to(self.device)
 
     def _check_finite(self, client: int, round_number: int, predictions: Mapping[Variant, Prediction]) -> None:
         """Tell the commonest of all mistakes, steps that are too long, as what it is."""

@@ -7,8 +7,9 @@ from typing import Any
 from torch import Tensor
 
 from fedbnn.base.devices import find_device
-from fedbnn.federation.engines.engine import Reply, Site
+from fedbnn.federation.engines.engine import Reply, Site, by_index
 from fedbnn.federation.engines.host import ClientHost
+from fedbnn.federation.engines.states import IN_MEMORY
 from fedbnn.federation.evaluation import Evaluation
 from fedbnn.federation.message import Message
 from fedbnn.federation.method import Method
@@ -19,11 +20,12 @@ from fedbnn.models.label_prior import Known
 class InProcess:
     """An Engine without any other process."""
 
-    def __init__(self, device: str = "cpu") -> None:
+    def __init__(self, device: str = "cpu", in_memory: int = IN_MEMORY) -> None:
         self._device = find_device(device)
+        self._in_memory = in_memory
 
     def start(self, method: Method[Any, Any], sites: Sequence[Site], seed: int) -> None:
-        self._host = ClientHost(method, sites, seed, self._device)
+        self._host = ClientHost(method, by_index(sites), seed, self._device, self._in_memory)
 
     def update(self, round_number: int, messages: Mapping[int, Message]) -> Iterator[tuple[int, Reply]]:
         for client, message in messages.items():

@@ -6,6 +6,7 @@ plain subprocesses, so scripts need no `if __name__ == "__main__"` and a worker 
 
 import os
 import selectors
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -21,6 +22,7 @@ from fedbnn.base.devices import find_device
 from fedbnn.base.errors import UserError
 from fedbnn.federation.engines import frames, handover
 from fedbnn.federation.engines.engine import ClientFailure, Reply, Site
+from fedbnn.federation.engines.states import IN_MEMORY
 from fedbnn.federation.evaluation import Evaluation
 from fedbnn.federation.message import Message
 from fedbnn.federation.method import Method
@@ -55,10 +57,11 @@ def balanced(costs: Mapping[int, float], workers: int) -> list[list[int]]:
 
 
 class WorkerPool:
-    """An Engine over worker processes, which compute on one device."""
+    """An Engine over worker processes, which compute on one device and hold `in_memory` clients each at once."""
 
-    def __init__(self, workers: int, device: str = "cpu") -> None:
+    def __init__(self, workers: int, device: str = "cpu", in_memory: int = IN_MEMORY) -> None:
         self._device = find_device(device)
+        self._in_memory = in_memory
         environment = {**os.environ, **_ENVIRONMENT}
         command = [sys.executable, "-m", "fedbnn.federation.engines.worker"]
         # A session of their own: Ctrl-C reaches this process only, which then ends them in good order.
@@ -78,19 +81,23 @@ class WorkerPool:
         self._busy: set[int] = set()  # workers that have not finished what they were given
 
     def start(self, method: Method[Any, Any], sites: Sequence[Site], seed: int) -> None:
-        path = Path(self._folder.name) / "clients.safetensors"
-        handover.write(path, sites)
+        before = list(Path(self._folder.name).iterdir())
+        folder = Path(tempfile.mkdtemp(dir=self._folder.name))
+        handover.write(folder / "sites", sites)
         self._shares = balanced({site.client.index: cost(site) for site in sites}, len(self._processes))
         cls = type(method)
         header = {
             "request": "start",
             "sys_path": [entry or str(Path.cwd()) for entry in sys.path],
-            "handover": str(path),
+            "folder": str(folder),
+            "in_memory": self._in_memory,
             "method": {"class": f"{cls.__module__}:{cls.__qualname__}", "settings": asdict(cast(Any, method))},
             "seed": seed,
             "device": str(self._device),
         }
         self._everyone([{**header, "clients": share} for share in self._shares])
+        for old in before:  # of the run before, whose clients nobody has any more
+            shutil.rmtree(old)
 
     def update(self, round_number: int, messages: Mapping[int, Message]) -> Iterator[tuple[int, Reply]]:
         for frame in self._exchange(self._to_clients("update", round_number, messages)):

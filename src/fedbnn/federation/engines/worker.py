@@ -41,9 +41,11 @@ class Worker:
         request = header["request"]
         if request == "start":
             sys.path[:] = header["sys_path"]
-            sites = handover.read(Path(header["handover"]), header["clients"])
+            folder, most = Path(header["folder"]), header["in_memory"]
+            sites = handover.Handed(folder / "sites", header["clients"], most)
             device = torch.device(header["device"])
-            self.host = ClientHost(method_from(header["method"]), sites, header["seed"], device)
+            method = method_from(header["method"])
+            self.host = ClientHost(method, sites, header["seed"], device, most, folder / "states")
         elif request == "update":
             message = Message.from_bytes(payload)
             for client in header["clients"]:
