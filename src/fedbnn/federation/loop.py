@@ -41,7 +41,7 @@ class Turn:
 
 @dataclass(frozen=True)
 class Round:
-    """What happened in one round: turns of those that took part, scores of all clients if it was evaluated."""
+    """What happened in one round: turns of those that took part, scores of all who have any if it was evaluated."""
 
     number: int
     turns: Mapping[int, Turn]
@@ -183,10 +183,12 @@ class Federation:
     def evaluate(self, listener: Listener = _nobody, foreign: bool = False) -> dict[int, Mapping[str, Evaluation]]:
         """Scores of every client's models as they are now, the method's headline variant first.
 
+        A client without records of its own to be scored on has none.
+
         With `foreign`, their uncertainty is also tried on the sites' foreign inputs: this costs another pass.
         """
         scores: dict[int, Mapping[str, Evaluation]] = {}
-        messages = self._server.messages(range(self.roster.clients))
+        messages = self._server.messages([site.client.index for site in self.sites if site.scored])
         for client, evaluation in self.engine.evaluate(self.round_number, messages, foreign):
             scores[client] = evaluation
             listener("evaluate", self.round_number, client)

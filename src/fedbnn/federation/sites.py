@@ -42,6 +42,7 @@ def make_sites(
     `identified` makes clients ready for ledgers that are given later.
     `foreign` are inputs as loaded that are nobody's, on which `Federation.evaluate` can try the models' uncertainty.
     Clients whose model stands on a body get all inputs as its features.
+    A client without records of its own to be scored on takes part unscored; at least one must have some.
     """
     settings = tuple(settings_of(model) for model in models)
     training = training or TrainingSettings()
@@ -57,8 +58,6 @@ def make_sites(
         own_x, own_y = common.data.client_arrays(index)
         name = data.client_names[index]
         own = torch.from_numpy(data.own_mask(index, split))
-        if not bool(own.any()):
-            raise UserError(f"client {index} ('{name}') has no {split} records of its own to be scored on")
         client = Client(
             index=index,
             name=name,
@@ -84,6 +83,8 @@ def make_sites(
             held_out = Records(channels_last(torch.from_numpy(held_x)), torch.from_numpy(held_y))
         view = common.data.input_view
         sites.append(Site(client, common.evaluation, own, size, operations, common.foreign, held_out, view, split))
+    if not any(site.scored for site in sites):
+        raise UserError(f"no client has {split} records of its own: nobody could be scored")
     return sites if ledgers is None else with_ledgers(sites, ledgers)
 
 
