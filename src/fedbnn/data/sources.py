@@ -5,6 +5,7 @@ from typing import Literal
 
 from pydantic import Field
 
+from fedbnn.base.arguments import check_kind
 from fedbnn.base.errors import UserError
 from fedbnn.base.files import expanded, is_folder
 from fedbnn.base.settings import settings, with_default
@@ -127,6 +128,7 @@ def load_dataset(settings: DataSettings) -> Dataset | TableDataset:
 
     A table with declared columns, or of several files, is not features yet: `federate` makes them.
     """
+    check_kind("settings", settings, DataSettings, "fedbnn.DataSettings(source=...)")
     dataset = _load(settings)
     return _without_last(_plain(dataset), settings.unseen_classes) if settings.unseen_classes else dataset
 

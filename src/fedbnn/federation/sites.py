@@ -5,10 +5,12 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import get_args
 
 import torch
 from torch import Tensor
 
+from fedbnn.base.arguments import check_kind
 from fedbnn.base.errors import UserError
 from fedbnn.data import FederatedData
 from fedbnn.data.dataset import Floats
@@ -44,6 +46,13 @@ def make_sites(
     Clients whose model stands on a body get all inputs as its features.
     A client without records of its own to be scored on takes part unscored; at least one must have some.
     """
+    check_kind("data", data, FederatedData, "what fedbnn.federate returns")
+    check_kind("models", models, (list, tuple), "a list of names, fedbnn.ModelSettings or functions")
+    if not models:
+        raise UserError("models: the list is empty; name at least one")
+    check_kind("training", training, (TrainingSettings, type(None)), "fedbnn.TrainingSettings(...)")
+    if split not in get_args(Split):
+        raise UserError(f"split = {split!r}: it is {' or '.join(get_args(Split))}")
     settings = tuple(settings_of(model) for model in models)
     training = training or TrainingSettings()
     check_augmentation(training, data.input_shape)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from fedbnn.base.arguments import check_kind
 from fedbnn.base.devices import find_device
 from fedbnn.base.errors import UserError
 from fedbnn.base.files import expanded
@@ -212,6 +213,7 @@ def compare(
     Without `methods`, all that this federation allows: those left out, and why, are told to the observer.
     """
     observer, out = Observers(observer), _checked(config, out)
+    check_kind("methods", methods, (list, tuple, type(None)), "a list of their names")
     named = methods and [config.with_method(name).method_name for name in methods]
     for option, values in (("--methods", named), ("--seeds", seeds)):
         if values is not None and (len(set(values)) != len(values) or not values):

@@ -58,6 +58,8 @@ class WorkerPool:
     """An Engine over worker processes, which compute on one device."""
 
     def __init__(self, workers: int, device: str = "cpu") -> None:
+        if type(workers) is not int or workers < 1:
+            raise UserError(f"workers = {workers!r}: the number of processes, a whole number from 1 up")
         self._device = find_device(device)
         environment = {**os.environ, **_ENVIRONMENT}
         command = [sys.executable, "-m", "fedbnn.federation.engines.worker"]
