@@ -3,7 +3,6 @@ import zipfile
 
 import numpy as np
 import pytest
-from pydantic import ValidationError
 from sklearn.datasets import load_digits
 
 from fedbnn.base.errors import UserError
@@ -31,7 +30,7 @@ def error_of(settings):
     ],
 )
 def test_settings_are_strict(wrong):
-    with pytest.raises(ValidationError):
+    with pytest.raises(UserError):
         DataSettings(**wrong)
 
 

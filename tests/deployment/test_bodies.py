@@ -1,9 +1,12 @@
 """Sites on bodies of their own, which are in their own files alone."""
 
+import json
+
 import pytest
 import torch
 
 from fedbnn import UserError, make_sites
+from fedbnn.data.check import check_data
 from fedbnn.deployment.predict import predict
 from fedbnn.deployment.server_file import read_server
 from fedbnn.deployment.site import load_site
@@ -11,6 +14,7 @@ from fedbnn.deployment.site_file import read_site
 from fedbnn.deployment.state import model_facts, remember_site
 from fedbnn.deployment.terms import read_terms
 from fedbnn.federation.loop import roster_of
+from fedbnn.runs.experiment import Prepared
 from tests.deployment.deployment_sample import HandServer, dealt, site_nodes, small_config, write_sites
 
 BODY = "tests.features.bodies.own_bodies:wide"
@@ -44,6 +48,25 @@ def test_sites_learn_and_predict_on_inputs_as_loaded(files):
     expected = nodes[0].predict(nodes[0].site.client.alignment, None, None)
     assert len(found.labels) == data.alignment_points
     torch.testing.assert_close(found.prediction.probs, expected.probs)
+
+
+def test_simulated_sites_on_flower_see_what_local_clients_do(tmp_path):
+    """From the configuration as JSON, as each of Ray's processes reads it."""
+    pytest.importorskip("flwr")
+    from fedbnn.deployment.flower.simulation import _nodes
+
+    nodes = _nodes(json.dumps(CONFIG.to_json()), str(tmp_path / "sites"), str(tmp_path / "ledgers"), "cpu")
+    for node, site in zip(nodes, Prepared.of(CONFIG, [CONFIG.method]).sites, strict=True):
+        assert node.site.client.model.body == BODY
+        assert torch.equal(node.site.client.train.x, site.client.train.x)
+        assert torch.equal(node.site.client.alignment, site.client.alignment)
+        assert torch.equal(node.site.evaluation.x, site.evaluation.x)
+
+
+def test_data_is_checked_as_loaded_whatever_models_stand_on():
+    found = check_data(CONFIG.data, CONFIG.partition, CONFIG.seed)
+    assert found.features == 64
+    assert [client.records for client in found.clients] == [len(rows) for rows in dealt(CONFIG).client_indices]
 
 
 def test_what_a_server_hears_of_a_body_is_its_name(files):

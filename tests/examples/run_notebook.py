@@ -1,4 +1,4 @@
-"""Runs a notebook with this Python as its kernel and prints what its cells printed: `run_notebook.py PATH FOLDER`."""
+"""Runs a notebook with this Python and prints what its cells printed and drew: `run_notebook.py PATH FOLDER`."""
 
 import sys
 
@@ -19,4 +19,5 @@ book = nbformat.read(sys.argv[1], as_version=4)
 manager = AsyncKernelManager(kernel_spec_manager=Here(), kernel_name="python3")
 NotebookClient(book, km=manager, timeout=300, resources={"metadata": {"path": sys.argv[2]}}).execute()
 for cell in book.cells:
-    print("".join(out.get("text", "") for out in cell.get("outputs", [])))
+    for out in cell.get("outputs", []):
+        print(out.get("text", ""), "".join(out.get("data", {}).get("image/svg+xml", "")), sep="")

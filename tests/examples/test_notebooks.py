@@ -1,4 +1,4 @@
-"""The notebooks run from their first cell to their last, and are committed without outputs."""
+"""The notebooks run from their first cell to their last (the tour: tests/journeys), and hold no outputs."""
 
 import json
 import os
@@ -29,14 +29,6 @@ def run(name: str, folder: Path) -> str:
     )
     assert done.returncode == 0, done.stderr
     return done.stdout
-
-
-def test_the_tour(tmp_path: Path) -> None:
-    told = run("tour.ipynb", tmp_path)
-    assert "stopped after round 1" in told
-    assert "<Round 5: 3 turns" in told
-    assert "refused: early stopping: the sites are scored on test records" in told
-    assert "of 30 rounds: NLL on validation records was best in round" in told
 
 
 def test_own_method(tmp_path: Path) -> None:

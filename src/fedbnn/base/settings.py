@@ -9,6 +9,8 @@ import json
 import tomllib
 from collections.abc import Sequence
 from copy import copy
+from dataclasses import fields
+from functools import wraps
 from pathlib import Path
 from types import UnionType
 from typing import Any, TypeVar, cast, dataclass_transform, get_args, get_origin
@@ -26,8 +28,25 @@ T = TypeVar("T")
 
 @dataclass_transform(frozen_default=True, field_specifiers=(Field,))
 def settings(cls: type[T]) -> type[T]:
-    """Declare a table of settings: frozen, of the declared types, within the declared ranges, without unknown keys."""
-    return cast(type[T], dataclass(frozen=True, config=STRICT)(cls))
+    """Declare a table of settings: frozen, of the declared types, within the declared ranges, without unknown keys.
+
+    A mistake is a UserError, whether it stands in a file or in a call.
+    """
+    made: Any = dataclass(frozen=True, config=STRICT)(cls)
+    validated = made.__init__
+    order = [field.name for field in fields(made) if field.init and not field.kw_only]
+
+    @wraps(validated)
+    def init(self: Any, *values: Any, **named: Any) -> None:
+        if len(values) <= len(order) and not named.keys() & set(order[: len(values)]):
+            values, named = (), dict(zip(order, values, strict=False)) | named  # so that errors tell their names
+        try:
+            validated(self, *values, **named)
+        except ValidationError as error:
+            raise UserError(f"{type(self).__name__}: {explain(error, type(self))}") from None
+
+    made.__init__ = init
+    return cast(type[T], made)
 
 
 def is_settings(cls: type) -> bool:

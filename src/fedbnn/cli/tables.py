@@ -73,6 +73,8 @@ def comparison(groups: tuple[Group, ...]) -> Printed:
         f"{first.dataset}, {first.clients} clients, {first.rounds} rounds",
         f"scored on {first.split} records",
     ]
+    if unscored := max(len(result.per_client.unscored) for group in groups for result in group.results):
+        parts.append(f"{unscored} of the clients unscored for want of such records")
     if any(named(group.variants) for group in groups):
         parts.append("the model scored is the client's own where none is named")
     parts.append("bytes per client and round")

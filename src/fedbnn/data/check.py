@@ -156,7 +156,7 @@ def remarks(holdings: Sequence[Holding], columns: Sequence[ColumnLooks]) -> list
     ]
     for one in holdings:
         if one.tested == 0:
-            found.append(f"client {one.name!r} has no test records of its own: it cannot be scored")
+            found.append(f"client {one.name!r} has no test records of its own: it takes part unscored")
         if one.duplicates:
             found.append(f"client {one.name!r}: {one.duplicates} record(s) hold the same values as an earlier one")
         if one.public:

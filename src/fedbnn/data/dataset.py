@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from fedbnn.base.arguments import check_kind
 from fedbnn.base.errors import UserError
 
 Floats = NDArray[np.float32]
@@ -83,6 +84,8 @@ class Dataset:
     group_test: Names | None = None
 
     def __post_init__(self) -> None:
+        for name in ("x_train", "y_train", "x_test", "y_test"):
+            check_kind(name, getattr(self, name), np.ndarray, "a NumPy array")
         if self.classes < 2:
             raise UserError(f"data set {self.name!r} has {self.classes} class(es); at least 2 are needed")
         origin = f"data set {self.name!r}"

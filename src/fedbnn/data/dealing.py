@@ -3,6 +3,7 @@
 import numpy as np
 from numpy.typing import NDArray
 
+from fedbnn.base.arguments import check_kind
 from fedbnn.base.errors import UserError
 from fedbnn.data import partition as partitions
 from fedbnn.data.dataset import Dataset, Names
@@ -37,6 +38,10 @@ def federate(
 
     Cells of a table become features here too: what is needed for that is fitted on the alignment set alone.
     """
+    check_kind("dataset", dataset, (Dataset, TableDataset), "a fedbnn.Dataset, or what fedbnn.load_dataset returns")
+    check_kind("data", data, DataSettings, "fedbnn.DataSettings(...)")
+    check_kind("partition", partition, PartitionSettings, "fedbnn.PartitionSettings(...)")
+    check_kind("seed", seed, int, "a whole number")
     if seed < 0:
         raise UserError(f"seed = {seed} is negative; give 0 or more")
     rng = np.random.default_rng([seed, *b"partition"])

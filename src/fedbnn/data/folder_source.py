@@ -1,21 +1,17 @@
 """Data sets from folders of images: one folder a class, in one folder, or in its folders train and test."""
 
-import warnings
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from fedbnn.base.errors import UserError
 from fedbnn.base.files import expanded, is_folder
-from fedbnn.base.wording import listing
 from fedbnn.data.csv_source import tested
 from fedbnn.data.dataset import Dataset
+from fedbnn.data.images import one_array, read_image
 from fedbnn.data.stored import Array, Half, Stored, dataset_of
 
 ENDINGS = (".png", ".jpg", ".jpeg", ".bmp")
-GREY = ("1", "L")
-COLOURED = ("RGB", "RGBA", "P")
 HALVES: tuple[Half, ...] = ("train", "test")
 
 
@@ -60,43 +56,10 @@ class ImageFolder(Stored):
             raise UserError(
                 f"{self.origin}: {folder} has no folder with images ({', '.join(ENDINGS)}), one folder a class"
             )
-        images = [self._image(file) for file, _ in files]
-        grey = all(image.ndim == 2 for image in images)
-        whole = [image if grey or image.ndim == 3 else np.repeat(image[..., None], 3, axis=2) for image in images]
-        for (file, _), image in zip(files, whole, strict=True):
-            if image.shape != whole[0].shape:
-                raise UserError(
-                    f"{self.origin}: {file} is {image.shape[1]} x {image.shape[0]} pixels, {files[0][0].name} "
-                    f"{whole[0].shape[1]} x {whole[0].shape[0]}: all must have one size"
-                )
-        return np.stack(whole), np.array([name for _, name in files], dtype=np.str_)
-
-    def _image(self, file: Path) -> Array:
-        """Height x width, or with three colours."""
-        image_module = _pillow(self.origin)
-        try:
-            with warnings.catch_warnings():
-                warnings.simplefilter("error")  # of images that unfold to more than a screen ever shows
-                with image_module.open(file) as image:
-                    if image.mode not in (*GREY, *COLOURED):
-                        raise UserError(
-                            f"{self.origin}: {file} is of mode {image.mode}; {listing(GREY + COLOURED)} are read"
-                        )
-                    return np.asarray(image.convert("L" if image.mode in GREY else "RGB"), dtype=np.uint8)
-        except UserError:
-            raise
-        except Exception as error:  # Pillow fails in many ways where a file is made up
-            reason = (str(error) or type(error).__name__).splitlines()[0]
-            raise UserError(f"{self.origin}: {file} cannot be read: {reason}") from None
+        images = [read_image(file, str(file), self.origin) for file, _ in files]
+        names = np.array([name for _, name in files], dtype=np.str_)
+        return one_array(images, [str(file) for file, _ in files], self.origin), names
 
 
 def _folders(path: Path) -> list[Path]:
     return sorted(one for one in path.iterdir() if one.is_dir() and not one.name.startswith("."))
-
-
-def _pillow(origin: str) -> Any:
-    try:
-        from PIL import Image  # noqa: PLC0415 (an extra)
-    except ImportError:
-        raise UserError(f"{origin}: folders of images need Pillow: pip install 'fedbnn[images]'") from None
-    return Image

@@ -5,6 +5,7 @@ from typing import Literal
 
 from pydantic import Field
 
+from fedbnn.base.arguments import check_kind
 from fedbnn.base.errors import UserError
 from fedbnn.base.files import expanded, is_folder
 from fedbnn.base.settings import settings, with_default
@@ -14,6 +15,7 @@ from fedbnn.data.dataset import Dataset, Floats
 from fedbnn.data.digits_source import Digits
 from fedbnn.data.download import DownloadFailed, download
 from fedbnn.data.folder_source import load_folder
+from fedbnn.data.huggingface_source import load_huggingface
 from fedbnn.data.known import KNOWN, find, what_to_put_where
 from fedbnn.data.npz_source import load_npz
 from fedbnn.data.own_source import load_own
@@ -28,6 +30,8 @@ SOURCES: dict[str, str] = {
     "npz": "your arrays x_train, y_train, x_test, y_test in a NumPy archive; images or a table",
     "csv": "your table with a header row, a column of classes and, optionally, one of clients; or one file a client",
     "parquet": "the same in Parquet files (needs the extra fedbnn[parquet])",
+    "huggingface": "a Hugging Face data set on your disk (save_to_disk, .arrow, .parquet), images or a table (needs "
+    "the extra fedbnn[huggingface])",
     "folder": "your images of one size, one folder a class (needs the extra fedbnn[images])",
 }
 
@@ -41,15 +45,15 @@ class DataSettings:
 
     source: str = Field(
         default="digits",
-        description="Name of a data set, or npz, csv, parquet or folder for files of yours (see `fedbnn datasets`), or "
-        "a function of yours that returns a Dataset or arrays, as 'package.module:function'.",
+        description="Name of a data set, or npz, csv, parquet, huggingface or folder for files of yours (see "
+        "`fedbnn datasets`), or a function of yours that returns a Dataset or arrays, as 'package.module:function'.",
     )
     path: str | tuple[str, ...] = Field(
         default="",
         description="File or folder to read when it is yours; of tables also a folder or a list of files, "
         "one a client, whose name is the file's.",
     )
-    target: str = Field(default="", description="Column that holds the class; tables only.")
+    target: str = Field(default="", description="Column that holds the class; tables and Hugging Face data sets only.")
     client_column: str = Field(
         default="",
         description='Column that names the client, for the "natural" partition; tables only, optional.',
@@ -124,6 +128,7 @@ def load_dataset(settings: DataSettings) -> Dataset | TableDataset:
 
     A table with declared columns, or of several files, is not features yet: `federate` makes them.
     """
+    check_kind("settings", settings, DataSettings, "fedbnn.DataSettings(source=...)")
     dataset = _load(settings)
     return _without_last(_plain(dataset), settings.unseen_classes) if settings.unseen_classes else dataset
 
@@ -154,6 +159,11 @@ def _load(settings: DataSettings) -> Dataset | TableDataset:
         case "csv" | "parquet":
             tables = _tables(settings)
             return tables.first_tests(tests) if tests else tables
+        case "huggingface":
+            found = _huggingface(settings)
+            if isinstance(found, TableDataset):
+                return found.first_tests(tests) if tests else found
+            return _first(found, tests) if tests else found
         case "folder":
             return load_folder(_file(settings), settings.test_fraction, tests)
         case name if ":" in name:
@@ -169,7 +179,15 @@ def _load(settings: DataSettings) -> Dataset | TableDataset:
 
 def raw_tables(settings: DataSettings) -> TableDataset | None:
     """The cells of a table, also of one that `load_dataset` reads as numbers at once: the same rows in order."""
+    if settings.source == "huggingface":
+        found = _huggingface(settings)
+        return found if isinstance(found, TableDataset) else None
     return _tables(settings) if settings.source in ("csv", "parquet") else None
+
+
+def _huggingface(settings: DataSettings) -> Dataset | TableDataset:
+    names = settings.target, settings.client_column
+    return load_huggingface(_file(settings), *names, settings.test_fraction, settings.columns, settings.layout)
 
 
 def _tables(settings: DataSettings) -> TableDataset:

@@ -18,21 +18,27 @@ from fedbnn.report.variants import MEANINGS
 
 @dataclass(frozen=True)
 class Agreement:
-    """How the mean network compares with the client's own predictions, on the test records that are its concern."""
+    """How the mean network compares with the client's own predictions, on the test records that are its concern.
+
+    Of an unscored client, which has none, on the public alignment set.
+    """
 
     records: int
+    kind: str  # of records
     same: float  # share of records with the same class
     apart: float  # mean absolute difference of the probabilities
 
     @classmethod
     def of(cls, run: LoadedRun, client: int, network: nn.Module) -> "Agreement":
         own = run.data.own_mask(client, "test")
-        x = run.data.dataset.x_test[own]
+        x, kind = run.data.dataset.x_test[own], "test records"
+        if not own.any():
+            x, kind = run.data.loaded_alignment, "public alignment points"
         full = run.predict(client, x).prediction.probs
         with torch.inference_mode():
             mean = network(torch.from_numpy(x))
         same = float((full.argmax(1) == mean.argmax(1)).double().mean())
-        return cls(len(x), same, float((full - mean).abs().double().mean()))
+        return cls(len(x), kind, same, float((full - mean).abs().double().mean()))
 
 
 def model_card(run: LoadedRun, client: int, agreement: Agreement | None) -> str:
@@ -78,7 +84,7 @@ def _files(agreement: Agreement | None) -> list[str]:
     return [
         *lines,
         f"- `model.onnx`: the network at the posterior mean, from unscaled values to probabilities. It tells no "
-        f"uncertainty. On {agreement.records} test records it names the class that the client itself names on "
+        f"uncertainty. On {agreement.records} {agreement.kind} it names the class that the client itself names on "
         f"{agreement.same:.1%}; probabilities differ by {agreement.apart:.3f} on average. No promise for the client's "
         "predictions holds for it.",
     ]
@@ -92,13 +98,16 @@ def _scores(run: LoadedRun, client: int) -> list[str]:
     rows = [
         row(MEASURES[name].heading, show(float(per[name][client]), UNITS[MEASURES[name].unit]), _meaning(name))
         for name in SCORES
-        if name in per
+        if name in per and per[name][client] is not None
+    ]
+    told = [
+        f"On the {result.split} records, of {MEANINGS[result.scored]}:",
+        markdown(table(["score", "this client", "meaning"], rows)),
     ]
     sends = result.bytes_up_per_client_round != 0
     return [
         "## Scores",
-        f"On the {result.split} records, of {MEANINGS[result.scored]}:",
-        markdown(table(["score", "this client", "meaning"], rows)),
+        *(told if rows else [f"This client is unscored: it has no {result.split} records of its own."]),
         "## Privacy",
         f"{in_words(result.guarantee, sends)} {_OWN_MODEL}",
     ]

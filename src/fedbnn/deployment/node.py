@@ -212,7 +212,7 @@ class Node:
     def _evaluate(self, request: Request, turn: Turn | None) -> Answer:
         # Kept only once it was of use: with another, predictions would fail for as long as none follows.
         host = self._host_after(turn)
-        if not len(self.site.evaluation):
+        if not self.site.scored:
             host.try_out(self._index, request.round, request.message)
             self.state.keep_received(request.round, request.message)
             return Answer()

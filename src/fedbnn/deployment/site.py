@@ -52,8 +52,9 @@ class Half(NamedTuple):
 def load_site(settings: SiteSettings, terms: Terms) -> Site:
     """The site, bit for bit what `make_sites` makes of the same records.
 
-    Its models are scored on x_test, y_test or the held-out rows; without any, it has no evaluation records. Under a
-    promise, a record that holds a value that is not finite is left out: a site that does not start would tell of it.
+    Its models are scored on x_test, y_test or the held-out rows; without any of its own classes, it is unscored.
+    Under a promise, a record that holds a value that is not finite is left out: a site that does not start would tell
+    of it.
     """
     promised = terms.chosen().protects(terms.privacy) is not None
     index = index_of(settings.name, terms)
@@ -63,8 +64,8 @@ def load_site(settings: SiteSettings, terms: Terms) -> Site:
     x, y = train.x, train.y
     x_test, y_test = (test.x, test.y) if test else (x[:0], y[:0])
     own = np.isin(y_test, np.unique(y))
-    if test and not own.any():
-        raise UserError(f"{origin_of(settings.data)}: no test record is of a class that the site holds; leave them out")
+    if not own.any():
+        log.warning("%s: no test records of classes that the site holds: unscored", origin_of(settings.data))
     cap = settings.privacy
     model, seen = settings.model, alignment.seen_by(settings.model, terms.training)
     public = seen(alignment.raw)

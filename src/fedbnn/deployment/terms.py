@@ -8,10 +8,10 @@ from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Any
 
-from pydantic import Field, TypeAdapter, ValidationError, field_validator, model_validator
+from pydantic import Field, TypeAdapter, field_validator, model_validator
 
 from fedbnn.base.errors import UserError
-from fedbnn.base.settings import explain, parsed, settings
+from fedbnn.base.settings import parsed, settings
 from fedbnn.data import FederatedData
 from fedbnn.data.dataset import Floats, fingerprint_of
 from fedbnn.data.tables.coding import Coding, ColumnCode, check_columns
@@ -149,8 +149,8 @@ class Terms:
                 signers=tuple(signers),
                 evaluate_every=config.evaluation.every,
             )
-        except ValidationError as error:  # names come from the data, and may be anything
-            raise UserError(f"terms of this data cannot be written: {explain(error, cls)}") from None
+        except UserError as error:  # names come from the data, and may be anything
+            raise UserError(f"terms of this data cannot be written: {error}") from None
         return cls.from_json(terms.to_json())
 
     @classmethod

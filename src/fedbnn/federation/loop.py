@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from fedbnn.base.arguments import check_kind
 from fedbnn.base.errors import UserError
 from fedbnn.federation.callback import Callback, several
 from fedbnn.federation.engines import Engine, InProcess, Site
@@ -41,7 +42,7 @@ class Turn:
 
 @dataclass(frozen=True)
 class Round:
-    """What happened in one round: turns of those that took part, scores of all clients if it was evaluated."""
+    """What happened in one round: turns of those that took part, scores of all who have any if it was evaluated."""
 
     number: int
     turns: Mapping[int, Turn]
@@ -95,6 +96,14 @@ class Federation:
         participation: float = 1.0,
         engine: Engine | None = None,
     ) -> None:
+        check_kind("method", method, Method, "a method, such as fedbnn.FedBNN()")
+        check_kind("sites", sites, (list, tuple), "the list that fedbnn.make_sites returns")
+        if not sites:
+            raise UserError("sites: the list is empty; a federation has at least one client")
+        if not 0 < participation <= 1:
+            raise UserError(
+                f"participation = {participation!r}: the share of clients in a round, above 0 and at most 1"
+            )
         self.sites = tuple(sites)
         for site in sites:
             method.check_client(site.client)
@@ -183,10 +192,12 @@ class Federation:
     def evaluate(self, listener: Listener = _nobody, foreign: bool = False) -> dict[int, Mapping[str, Evaluation]]:
         """Scores of every client's models as they are now, the method's headline variant first.
 
+        A client without records of its own to be scored on has none.
+
         With `foreign`, their uncertainty is also tried on the sites' foreign inputs: this costs another pass.
         """
         scores: dict[int, Mapping[str, Evaluation]] = {}
-        messages = self._server.messages(range(self.roster.clients))
+        messages = self._server.messages([site.client.index for site in self.sites if site.scored])
         for client, evaluation in self.engine.evaluate(self.round_number, messages, foreign):
             scores[client] = evaluation
             listener("evaluate", self.round_number, client)
@@ -210,6 +221,8 @@ class Federation:
         `prior` says how likely each class is before its record is seen: "own" (as among the client's records),
         "uniform", "estimate" (as fits the inputs x best), or a share for each class. Without one it is the variant's.
         """
+        if client not in range(len(self.sites)):
+            raise UserError(f"client = {client!r}: there are {len(self.sites)}, numbered from 0")
         asked = None if prior is None else checked(prior, self.roster.classes)
         message = self.method.broadcast(self.server, client)
         inputs = seen_inputs(x, self.sites[client], raw=raw)

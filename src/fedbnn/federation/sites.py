@@ -5,10 +5,12 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import get_args
 
 import torch
 from torch import Tensor
 
+from fedbnn.base.arguments import check_kind
 from fedbnn.base.errors import UserError
 from fedbnn.data import FederatedData
 from fedbnn.data.dataset import Floats
@@ -42,7 +44,15 @@ def make_sites(
     `identified` makes clients ready for ledgers that are given later.
     `foreign` are inputs as loaded that are nobody's, on which `Federation.evaluate` can try the models' uncertainty.
     Clients whose model stands on a body get all inputs as its features.
+    A client without records of its own to be scored on takes part unscored; at least one must have some.
     """
+    check_kind("data", data, FederatedData, "what fedbnn.federate returns")
+    check_kind("models", models, (list, tuple), "a list of names, fedbnn.ModelSettings or functions")
+    if not models:
+        raise UserError("models: the list is empty; name at least one")
+    check_kind("training", training, (TrainingSettings, type(None)), "fedbnn.TrainingSettings(...)")
+    if split not in get_args(Split):
+        raise UserError(f"split = {split!r}: it is {' or '.join(get_args(Split))}")
     settings = tuple(settings_of(model) for model in models)
     training = training or TrainingSettings()
     check_augmentation(training, data.input_shape)
@@ -57,8 +67,6 @@ def make_sites(
         own_x, own_y = common.data.client_arrays(index)
         name = data.client_names[index]
         own = torch.from_numpy(data.own_mask(index, split))
-        if not bool(own.any()):
-            raise UserError(f"client {index} ('{name}') has no {split} records of its own to be scored on")
         client = Client(
             index=index,
             name=name,
@@ -84,6 +92,8 @@ def make_sites(
             held_out = Records(channels_last(torch.from_numpy(held_x)), torch.from_numpy(held_y))
         view = common.data.input_view
         sites.append(Site(client, common.evaluation, own, size, operations, common.foreign, held_out, view, split))
+    if not any(site.scored for site in sites):
+        raise UserError(f"no client has {split} records of its own: nobody could be scored")
     return sites if ledgers is None else with_ledgers(sites, ledgers)
 
 

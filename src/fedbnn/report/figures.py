@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from fedbnn.report.table import Cell
 
 MISSING = "\N{EN DASH}"
+UNSCORED = "unscored"
+"""Of a client that has no records of its own to be scored on."""
 
 
 @dataclass(frozen=True)

@@ -85,7 +85,7 @@ def _context(study: Study) -> dict[str, Any]:
         "title": title(study),
         "version": first.fedbnn_version,
         "facts": facts(study),
-        "notes": [*notes(study), *_overconfident(study)],
+        "notes": [*notes(study), *_unscored(study), *_overconfident(study)],
         "lead": "" if study.comparison else lead(first),
         **(_results(study) if study.comparison else _run(study.groups[0])),
         "seeds": sorted({len(group.runs) for group in study.groups}),
@@ -188,6 +188,17 @@ def lead(result: Result) -> str:
         return f"{begun} {right} that are the client's concern; every client holds records of all classes."
     everything = show(result.all_class_accuracy, share)
     return f"{begun} {right} from classes the client holds, and on {everything} of those from all classes."
+
+
+def _unscored(study: Study) -> list[str]:
+    """Who is in no mean over clients, and why."""
+    names = dict.fromkeys(of.name[at] for of in (run.result.per_client for run in study.runs) for at in of.unscored)
+    if not names:
+        return []
+    return [
+        f"{listed(list(names))}: unscored, for want of {study.runs[0].result.split} records of their own. They take "
+        "part in every exchange; means over clients are over those that are scored."
+    ]
 
 
 def _overconfident(study: Study) -> list[str]:

@@ -44,7 +44,7 @@ class _Columns(BaseModel):
 
 
 class PerClient(_Columns):
-    """One entry a client in every list; bytes are those of one round."""
+    """One entry a client in every list; bytes are those of one round. An unscored client has no scores."""
 
     name: list[str]
     model: list[str]
@@ -60,6 +60,12 @@ class PerClient(_Columns):
     bytes_up: list[Number]
     bytes_down: list[Number]
     seconds: list[Number]
+
+    @property
+    def unscored(self) -> list[int]:
+        """Clients without records of their own to be scored on."""
+        scores = zip(self.own_class_accuracy, self.all_class_accuracy, self.nll, self.brier, strict=True)
+        return [at for at, values in enumerate(scores) if all(map(math.isnan, values))]
 
 
 class Curve(_Columns):

@@ -94,23 +94,28 @@ def _run(cell: Cell, *, bins: bool) -> dict[str, Any] | None:
 def by_model(clients: Mapping[str, Sequence[Any]]) -> dict[str, dict[str, float]]:
     """For each architecture: how many clients, and the means of their weights, records, seconds and headline scores.
 
+    Scores are those of the clients that have any; where that is not all of them, `scored` says of how many.
     ECE and MCE are left out: of single clients they say little, and their mean is not that of the pooled predictions.
     """
     groups: dict[str, list[int]] = {}
     for at, model in enumerate(clients["model"]):
         groups.setdefault(model, []).append(at)
     names = [name for name in SCORES if name not in POOLED] + ["weights", "records", "seconds"]
-    return {
-        model: {"clients": len(of)} | {name: mean([clients[name][at] for at in of]) for name in names}
-        for model, of in groups.items()
-    }
+    return {model: _means(clients, of, names) for model, of in groups.items()}
+
+
+def _means(clients: Mapping[str, Sequence[Any]], of: Sequence[int], names: Sequence[str]) -> dict[str, float]:
+    known = {name: [value for at in of if (value := clients[name][at]) is not None] for name in names}
+    scored = len(known["nll"])
+    counts = {"clients": len(of)} | ({} if scored == len(of) else {"scored": scored})
+    return counts | {name: mean(values) for name, values in known.items() if values}
 
 
 def over_models(models: Mapping[str, Mapping[str, float]], names: Iterable[str], score: str) -> float | None:
     """The mean of a score over the clients of some architectures; None where there are none."""
-    chosen = [models[name] for name in names if name in models]
-    clients = sum(model["clients"] for model in chosen)
-    return sum(model["clients"] * model[score] for model in chosen) / clients if clients else None
+    chosen = [models[name] for name in names if name in models and score in models[name]]
+    counts = [model.get("scored", model["clients"]) for model in chosen]
+    return sum(n * model[score] for n, model in zip(counts, chosen, strict=True)) / sum(counts) if counts else None
 
 
 @cache

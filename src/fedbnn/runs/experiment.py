@@ -7,9 +7,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from fedbnn.base.arguments import check_kind
 from fedbnn.base.devices import find_device
 from fedbnn.base.errors import UserError
 from fedbnn.base.files import expanded
+from fedbnn.base.wording import listing
 from fedbnn.data import FederatedData, federate, load_dataset
 from fedbnn.data.dataset import fingerprint_of
 from fedbnn.data.known import KNOWN
@@ -75,8 +77,13 @@ class Prepared:
     def tell(self, config: Config, methods: Sequence[str], observer: Observer) -> None:
         """What was guessed of a table and, unless its records are under a promise, what is odd about them."""
         promised = any(config.with_method(name).chosen().protects(config.privacy) for name in methods)
-        for text in (*self.data.told, *(() if promised else self.data.oddities)):
+        for text in (*self.data.told, *(() if promised else (*self.data.oddities, *self._unscored()))):
             observer.note(text)
+
+    def _unscored(self) -> list[str]:
+        names = [site.client.name for site in self.sites if not site.scored]
+        split = self.sites[0].split
+        return [f"unscored for want of {split} records of their own: {listing(names)}"] if names else []
 
     def check(self, method: Method[Any, Any]) -> None:
         """Raise a UserError if this method cannot run on this federation."""
@@ -206,6 +213,7 @@ def compare(
     Without `methods`, all that this federation allows: those left out, and why, are told to the observer.
     """
     observer, out = Observers(observer), _checked(config, out)
+    check_kind("methods", methods, (list, tuple, type(None)), "a list of their names")
     named = methods and [config.with_method(name).method_name for name in methods]
     for option, values in (("--methods", named), ("--seeds", seeds)):
         if values is not None and (len(set(values)) != len(values) or not values):

@@ -2,6 +2,7 @@
 
 Accuracy, NLL and Brier score are means over clients. ECE and MCE are computed on the pooled reliability bins of all
 clients: a bin needs many predictions to say anything, and one client's few test records leave most bins nearly empty.
+A client without records of its own to be scored on is unscored: null in its lists, and in no mean.
 """
 
 from collections.abc import Mapping, Sequence
@@ -85,7 +86,7 @@ def score_names(evaluations: Sequence[Evaluation]) -> list[str]:
 
 
 def summary(evaluations: Sequence[Evaluation]) -> dict[str, float]:
-    """One value per score over all clients."""
+    """One value per score over all clients that are scored."""
     bins: ReliabilityBins = reduce(add, (one.reliability for one in evaluations))
     return {
         name: getattr(bins, name) if name in POOLED else mean([e.scores[name] for e in evaluations])
@@ -121,7 +122,8 @@ def assemble(
     seconds: float,
 ) -> dict[str, Any]:
     """The contents of result.json."""
-    judged = [headline(final[site.client.index]) for site in sites]
+    by_site = [headline(final[at]) if (at := site.client.index) in final else None for site in sites]
+    judged = [one for one in by_site if one is not None]
     by_client: dict[int, list[Mapping[str, Any]]] = {site.client.index: [] for site in sites}
     for line in lines:
         if "bytes_up" in line:
@@ -132,7 +134,7 @@ def assemble(
         [mean([t[name] for t in client if t["round"] > 0] or [0]) for client in turns]
         for name in ("bytes_up", "bytes_down")
     )
-    variants = list(final[sites[0].client.index])
+    variants = list(next(iter(final.values())))
     return {
         "fedbnn_version": __version__,
         "method": config.method_name,
@@ -156,7 +158,7 @@ def assemble(
             "weights": [site.weights for site in sites],
             "records": [len(site.client.train) for site in sites],
             "classes": [data.own_classes(site.client.index).tolist() for site in sites],
-            **{name: [one.scores[name] for one in judged] for name in score_names(judged)},
+            **{name: [one and one.scores[name] for one in by_site] for name in score_names(judged)},
             "bytes_up": up,
             "bytes_down": down,
             "seconds": [sum(t["seconds"] for t in client) for client in turns],

@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from pydantic import ValidationError
 from sklearn.impute import MissingIndicator, SimpleImputer
 from sklearn.preprocessing import OneHotEncoder
 
@@ -172,7 +171,7 @@ def test_a_coding_that_is_none(text, words):
     ],
 )
 def test_columns_that_cannot_be(wrong, words):
-    with pytest.raises(ValidationError, match=words):
+    with pytest.raises(UserError, match=words):
         ColumnSettings(**wrong)
 
 

@@ -7,6 +7,7 @@ public is known only once they are drawn: `federate` does it, and encodes all ot
 import dataclasses
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -127,34 +128,89 @@ def load_tables(
     """
     origin = f"data.path = {list(path) if isinstance(path, tuple) else path!r}"
     files = files_of(path, source, origin)
-    ignored = [name for name, column in declared.items() if column.kind == "ignore"]
-    kept = {name: column.values for name, column in declared.items() if column.values}
-    reader = TableReader(layout, kept, ignored)
+    reader = _reader(declared, layout)
     several = isinstance(path, tuple) or len(files) > 1 or files[0] != Path(path)
     if several and client_column:
         raise UserError(
             f"data.client_column = {client_column!r}, but {origin} is one file a client: leave one of them out"
         )
+    check_roles(target, client_column, declared)
+    tables = [reader.read(file, f"data.path = {str(file)!r}", source) for file in files]
+    names = _names(tables, target, client_column, declared)
+    whole = joined(tables)
+    y, class_names = classes_of(_labels(whole, target), target)
+    groups = _groups(whole, tables, files, client_column) if several or client_column else None
+    together = f"{target!r}" if groups is None else f"{target!r} and {client_column or 'file'!r}"
+    train, test = tested(y, groups, test_fraction, origin, together)
+    return _divided(_name(path), whole, names, y, class_names, groups, train, test, declared, reader)
+
+
+def tables_of_values(
+    halves: Sequence[Mapping[str, Sequence[Any]]],
+    name: str,
+    origin: str,
+    target: str,
+    client_column: str,
+    test_fraction: float,
+    declared: Mapping[str, ColumnSettings],
+    layout: Layout,
+) -> TableDataset:
+    """Columns of Python's own values: records to train on and to test on, or all, of which a share is held out."""
+    check_roles(target, client_column, declared)
+    reader = _reader(declared, layout)
+    tables = [reader.of_values(half, origin) for half in halves]
+    names = _names(tables, target, client_column, declared)
+    whole = joined(tables)
+    y, class_names = classes_of(_labels(whole, target), target)
+    groups = _groups(whole, tables, [], client_column) if client_column else None
+    if len(tables) == 2:
+        train, test = np.split(np.arange(len(whole)), [len(tables[0])])
+    else:
+        together = f"{target!r} and {client_column!r}" if client_column else f"{target!r}"
+        train, test = tested(y, groups, test_fraction, origin, together)
+    return _divided(name, whole, names, y, class_names, groups, train, test, declared, reader)
+
+
+def _reader(declared: Mapping[str, ColumnSettings], layout: Layout) -> TableReader:
+    ignored = [name for name, column in declared.items() if column.kind == "ignore"]
+    kept = {name: column.values for name, column in declared.items() if column.values}
+    return TableReader(layout, kept, ignored)
+
+
+def check_roles(target: str, client_column: str, declared: Mapping[str, ColumnSettings]) -> None:
+    """Refuse a column that is to be two things."""
     if client_column and client_column == target:
         raise UserError(f"data.client_column and data.target are both {target!r}; they must differ")
     for field, name in (("target", target), ("client_column", client_column)):
         if name in declared:
             raise UserError(f"data.columns.{name}: this column is data.{field}, which is no feature; leave it out")
-    tables = [reader.read(file, f"data.path = {str(file)!r}", source) for file in files]
+
+
+def _names(
+    tables: Sequence[RawTable], target: str, client_column: str, declared: Mapping[str, ColumnSettings]
+) -> tuple[str, ...]:
     for table in tables:
         for field, name in (("target", target), ("client_column", client_column)):
             if name or field == "target":
                 table.column(f"data.{field}", name)
-    names = _common(tables, (target, client_column), declared)
-    whole = joined(tables)
-    texts = _labels(whole, target)
-    y, class_names = classes_of(texts, target)
-    groups = _groups(whole, tables, files, client_column) if several or client_column else None
-    together = f"{target!r}" if groups is None else f"{target!r} and {client_column or 'file'!r}"
-    train, test = tested(y, groups, test_fraction, origin, together)
+    return _common(tables, (target, client_column), declared)
+
+
+def _divided(
+    name: str,
+    whole: RawTable,
+    names: tuple[str, ...],
+    y: Labels,
+    class_names: tuple[str, ...],
+    groups: Names | None,
+    train: Labels,
+    test: Labels,
+    declared: Mapping[str, ColumnSettings],
+    reader: TableReader,
+) -> TableDataset:
     inputs = whole.only(names)
     return TableDataset(
-        name=_name(path),
+        name=name,
         train=inputs.take(train),
         test=inputs.take(test),
         y_train=y[train],

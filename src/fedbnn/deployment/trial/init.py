@@ -329,14 +329,15 @@ def _write_site(folder: Path, site: Site, terms: Terms, config: Config, data: Fe
 
 
 def records_of(data: FederatedData, index: int, split: Split) -> dict[str, Floats | Labels]:
-    """A client's records as loaded, and those it is scored on: of a natural client its own, otherwise all."""
+    """A client's records as loaded, and those it is scored on, if any: of a natural client its own, otherwise all."""
     rows, x, y = data.client_indices[index], data.dataset.x_train, data.dataset.y_train
     _, labels, groups = data.evaluation(split)
     inputs = data.dataset.x_test if split == "test" else x[data.validation_indices]
     scored = np.ones(len(labels), dtype=np.bool_)
     if data.natural and groups is not None:
         scored = np.equal(groups, data.client_names[index])
-    return {"x_train": x[rows], "y_train": y[rows], "x_test": inputs[scored], "y_test": labels[scored]}
+    held: dict[str, Floats | Labels] = {"x_train": x[rows], "y_train": y[rows]}
+    return held | {"x_test": inputs[scored], "y_test": labels[scored]} if scored.any() else held
 
 
 def _own_table(terms: Terms) -> str:

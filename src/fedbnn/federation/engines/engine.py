@@ -21,7 +21,7 @@ class Site:
     """A client together with the records it is scored on.
 
     Attributes:
-        own: marks the evaluation records of the client's own classes.
+        own: marks the evaluation records of the client's own classes; where it marks none, the client is unscored.
         weights: how many weights its model has.
         operations: floating-point operations of its model for one record; 0 where nobody has to share out the work.
         foreign: inputs of no client, on which its uncertainty is tried after the last round.
@@ -40,6 +40,11 @@ class Site:
     calibration: Records | None = None
     view: InputView | None = field(default=None, repr=False)
     split: str = "test"
+
+    @property
+    def scored(self) -> bool:
+        """Whether there are records that say how good the client's model is at what it is for."""
+        return bool(self.own.any())
 
 
 def by_index(sites: Iterable[Site]) -> dict[int, Site]:

@@ -60,6 +60,8 @@ class WorkerPool:
     """An Engine over worker processes, which compute on one device and hold `in_memory` clients each at once."""
 
     def __init__(self, workers: int, device: str = "cpu", in_memory: int = IN_MEMORY) -> None:
+        if type(workers) is not int or workers < 1:
+            raise UserError(f"workers = {workers!r}: the number of processes, a whole number from 1 up")
         self._device = find_device(device)
         self._in_memory = in_memory
         environment = {**os.environ, **_ENVIRONMENT}

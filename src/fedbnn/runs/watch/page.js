@@ -137,7 +137,8 @@ function clients(runs) {
     const row = make("tr");
     const name = make("td", client.name);
     if (client.rejected) name.append(" ", make("span", `reply not let in: ${client.rejected}`, "rejected"));
-    row.append(name, ...scores.map((score) => make("td", number(client[score], score))));
+    const unscored = run.curve.round.length > 0 && client.nll == null;
+    row.append(name, ...scores.map((score) => make("td", unscored ? "unscored" : number(client[score], score))));
     row.append(...["bytes_up", "bytes_down"].map((way) => make("td", client[way] == null ? "–" : bytes(client[way]))));
     row.append(make("td", client.seconds == null ? "–" : time(client.seconds)), make("td", String(client.round)));
     body.append(row);
