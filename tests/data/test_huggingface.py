@@ -1,6 +1,7 @@
 """Hugging Face data sets on disk: what was saved comes back, with its names, and nothing is fetched."""
 
 import socket
+from contextlib import suppress
 
 import numpy as np
 import pytest
@@ -188,3 +189,21 @@ def test_an_address_in_the_place_of_an_image_is_not_followed(tmp_path):
     held = {"image": [{"bytes": None, "path": "https://example.org/cat.png"}] * 4, "animal": [0, 1, 0, 1]}
     parquet.write_table(datasets.Dataset.from_dict(held, features=features).data.table, tmp_path / "zoo.parquet")
     assert "is no image that is in the file itself" in refusal(given(tmp_path / "zoo.parquet"))
+
+
+def test_changed_bytes_are_read_or_refused(tmp_path):
+    """Of the data, of the state and of the description: anything else than a UserError fails."""
+    whole, *_ = pictures(6)
+    whole.save_to_disk(str(tmp_path / "zoo"))
+    rng = np.random.default_rng(3)
+    for path in sorted((tmp_path / "zoo").iterdir()):
+        honest = path.read_bytes()
+        for _ in range(25):
+            changed = bytearray(honest)
+            for at in rng.integers(0, len(honest), 3):
+                changed[at] = rng.integers(0, 256)
+            path.write_bytes(changed)
+            with suppress(UserError):  # which is one line by its nature
+                load_dataset(given(tmp_path / "zoo"))
+        path.write_bytes(honest)
+    assert load_dataset(given(tmp_path / "zoo")).class_names == ANIMALS
