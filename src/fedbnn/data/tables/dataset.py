@@ -13,14 +13,16 @@ import numpy as np
 from fedbnn.base.errors import UserError
 from fedbnn.base.files import expanded, is_folder
 from fedbnn.base.wording import listing
-from fedbnn.data.csv_source import classes_of, missing_target, tested
-from fedbnn.data.dataset import Dataset, Floats, Labels, Names
+from fedbnn.data.csv_source import missing_target, strata_of, targets_of, tested
+from fedbnn.data.dataset import Dataset, Floats, Names, Targets
 from fedbnn.data.identity import Identity
 from fedbnn.data.tables.coding import Coding
 from fedbnn.data.tables.columns import ColumnSettings
 from fedbnn.data.tables.fitting import fit
 from fedbnn.data.tables.layout import Layout
 from fedbnn.data.tables.raw import RawTable, TableReader, joined
+from fedbnn.data.targets import target_texts
+from fedbnn.models.regression import Scale
 
 ENDINGS: Mapping[str, tuple[str, ...]] = {"csv": (".csv", ".tsv"), "parquet": (".parquet",)}
 
@@ -61,14 +63,15 @@ class TableDataset:
     name: str
     train: RawTable
     test: RawTable
-    y_train: Labels
-    y_test: Labels
+    y_train: Targets
+    y_test: Targets
     class_names: tuple[str, ...]
     group_train: Names | None
     group_test: Names | None
     declared: Mapping[str, ColumnSettings]
     reader: TableReader
     names: tuple[str, ...]
+    scale: Scale | None = None
 
     @property
     def classes(self) -> int:
@@ -98,9 +101,17 @@ class TableDataset:
         """All records as features, by a coding that is fitted on `public` alone."""
         coding, told = fit(self.names, self.declared, public)
         train, test = coding.encode(self.train), coding.encode(self.test)
-        labels = [self.class_names[label] for label in self.y_train]
+        labels = target_texts(self.y_train, self.class_names)
         dataset = Dataset(
-            self.name, train.x, self.y_train, test.x, self.y_test, self.class_names, self.group_train, self.group_test
+            self.name,
+            train.x,
+            self.y_train,
+            test.x,
+            self.y_test,
+            self.class_names,
+            self.group_train,
+            self.group_test,
+            self.scale,
         )
         return EncodedTables(
             dataset,
@@ -120,10 +131,11 @@ def load_tables(
     test_fraction: float,
     declared: Mapping[str, ColumnSettings],
     layout: Layout,
+    scale: Scale | None = None,
 ) -> TableDataset:
     """Read one file, or several of which each is a client's, and hold out the same share of every class and client.
 
-    As with `load_csv`, the split does not depend on a run's seed.
+    As with `load_csv`, the split does not depend on a run's seed, and with a scale the target is a real number.
     """
     origin = f"data.path = {list(path) if isinstance(path, tuple) else path!r}"
     files = files_of(path, source, origin)
@@ -148,10 +160,10 @@ def load_tables(
     names = _common(tables, (target, client_column), declared)
     whole = joined(tables)
     texts = _labels(whole, target)
-    y, class_names = classes_of(texts, target)
+    y, class_names = targets_of(texts, [str(place) for place in whole.places], target, scale, whole.decimal)
     groups = _groups(whole, tables, files, client_column) if several or client_column else None
     together = f"{target!r}" if groups is None else f"{target!r} and {client_column or 'file'!r}"
-    train, test = tested(y, groups, test_fraction, origin, together)
+    train, test = tested(strata_of(y), groups, test_fraction, origin, together)
     inputs = whole.only(names)
     return TableDataset(
         name=_name(path),
@@ -165,6 +177,7 @@ def load_tables(
         declared=declared,
         reader=reader,
         names=names,
+        scale=scale,
     )
 
 
