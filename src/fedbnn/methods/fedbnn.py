@@ -36,7 +36,7 @@ from fedbnn.methods.mechanisms import mechanism_of
 from fedbnn.methods.rehearsal import Rehearsal
 from fedbnn.models.bayes import Gaussian, Prediction, entropy, kl_divergence
 from fedbnn.models.label_prior import uniform
-from fedbnn.models.training import Records
+from fedbnn.models.regression import Answer
 from fedbnn.privacy import PrivacySettings
 
 Share = Annotated[float, Field(ge=0, le=2)] | Literal["auto"]
@@ -132,7 +132,7 @@ class FedBNN(FunctionSpacePrior, BayesianTraining, Exchange[FedBNNState]):
         info: dict[str, float] = {}
         if self.network_learns(client, round_number):
             state, info = self.learned(state, client, message, round_number, rng)
-        if self.head and not client.privacy.on:
+        if self.has_head(client) and not client.privacy.on:
             sent = self.head_of(client).speak(message.get("phi_bar"), state.sent)
             state = replace(state, sent=sent.to(client.device))
         phi = partial(self.phi, state, client, rng.child("upload"))
@@ -140,7 +140,7 @@ class FedBNN(FunctionSpacePrior, BayesianTraining, Exchange[FedBNNState]):
 
     def network_learns(self, client: Client, round_number: int) -> bool:
         """In the warm-up, in the last round, and in some between; in every round if others hear the network."""
-        heard = mechanism_of(client.privacy).asks_outputs if client.privacy.on else not self.head
+        heard = mechanism_of(client.privacy).asks_outputs if client.privacy.on else not self.has_head(client)
         return heard or round_number == 0 or (client.rounds - round_number) % self.network_every == 0
 
     def replanned(self, before: int, now: int) -> str:
@@ -160,25 +160,29 @@ class FedBNN(FunctionSpacePrior, BayesianTraining, Exchange[FedBNNState]):
             psi, info["prior_loss"] = self.tune_prior(q, target, client, rng)
             prior, q = psi.with_sd_at_least(self.prior_sd_floor), Gaussian(torch.cat([psi.mean, q.rho]))
             if self.rehearsal > 0:
-                rehearsal = Rehearsal(Records(client.alignment, target), self.rehearsal)
-        offset = own_offset(client).float().to(client.device)
+                rehearsal = Rehearsal(client.taught(target), self.rehearsal)
+        offset = None if client.regression else own_offset(client).float().to(client.device)
         passes = client.training.passes(round_number)
         q, info["loss"] = self.train(q, prior, client, passes, rng, rehearsal, offset)
         info |= {"kl": float(kl_divergence(q, prior)), "mean_sd": float(q.sd.mean())}
         return replace(state, theta=q.theta), info
 
-    def target(self, message: Message, client: Client, own: Callable[[], Prediction]) -> Tensor | None:
+    def target(self, message: Message, client: Client, own: Callable[[], Answer]) -> Tensor | None:
         consensus = message.get("phi_bar")
-        if self.head and consensus is not None:  # the client's own opinion is in it already
+        if self.has_head(client) and consensus is not None:  # the client's own opinion is in it already
             return target_of(consensus, consensus, 1.0, self.rule(client.privacy))
         return super().target(message, client, own)
 
-    def phi(self, state: FedBNNState, client: Client, rng: Stream) -> Prediction:
+    def phi(self, state: FedBNNState, client: Client, rng: Stream) -> Answer:
         """What speaks for the client on the alignment set: its head, or else its network."""
         if state.sent is not None:
             probs = state.sent.softmax(1)
             return replace(Prediction.of(probs, entropy(probs)), logits=state.sent)
         return self.outputs(state.q, client, client.alignment, rng)
+
+    def has_head(self, client: Client) -> bool:
+        """Heads are softmax heads: in regression networks speak by themselves."""
+        return self.head and not client.regression
 
     def head_of(self, client: Client) -> Head:
         return Head.of(client, self.head_sd or (IMAGE_SD if _images(client) else TABLE_SD), self.trust, self.grip)
@@ -192,7 +196,7 @@ class FedBNN(FunctionSpacePrior, BayesianTraining, Exchange[FedBNNState]):
 
     def with_head(self, state: FedBNNState, client: Client, message: Message) -> FedBNNState:
         """The state with the head that follows from this message."""
-        if not self.head:
+        if not self.has_head(client):
             return state
         head, consensus = self.head_of(client), message.get("phi_bar")
         if consensus is None:
@@ -208,6 +212,8 @@ class FedBNN(FunctionSpacePrior, BayesianTraining, Exchange[FedBNNState]):
     ) -> Mapping[Variant, FedBNNState]:
         """Both questions, to the network as it is and the head as the newest consensus makes it."""
         newest = self.with_head(state, client, message)
+        if client.regression:  # where no class is rarer than another
+            return {"personal": newest}
         return {"personal": newest, "general": newest}
 
     def trained_prior(self, variant: Variant, client: Client) -> Tensor:
@@ -216,7 +222,7 @@ class FedBNN(FunctionSpacePrior, BayesianTraining, Exchange[FedBNNState]):
     def asked_prior(self, variant: Variant, client: Client) -> Tensor | None:
         return client.own_shares if variant == "personal" else uniform(client.classes)
 
-    def predict(self, state: FedBNNState, client: Client, x: Tensor, rng: Stream) -> Prediction:
+    def predict(self, state: FedBNNState, client: Client, x: Tensor, rng: Stream) -> Answer:
         if state.head is None or state.behind is None:
             return self.outputs(state.q, client, x, rng)
         head, repeated = self.head_of(client), -(-HEAD_DRAWS // self.mc_samples)
@@ -225,7 +231,9 @@ class FedBNN(FunctionSpacePrior, BayesianTraining, Exchange[FedBNNState]):
         of_head, of_network = self.weights(client)
         said = of_head * said
         if of_network > 0:
-            network = self.outputs(state.q, client, x, rng).draws.cpu().double()
+            answer = self.outputs(state.q, client, x, rng)
+            assert isinstance(answer, Prediction)
+            network = answer.draws.cpu().double()
             logs = network.clamp_min(_IMPOSSIBLE).log().repeat(repeated, 1, 1)
             said = said + of_network * logs
         return Prediction.from_draws(said.softmax(2).float().to(x.device))

@@ -15,7 +15,8 @@ from torch import Tensor
 
 from fedbnn.federation.engines.engine import Site
 from fedbnn.federation.method import Client
-from fedbnn.models.training import Records, channels_last
+from fedbnn.models.regression import records_of
+from fedbnn.models.training import channels_last
 
 # Fields of a client that JSON can hold, each with its type; the others are tensors.
 _TENSORS = ("train", "alignment", "identity")
@@ -79,10 +80,10 @@ def read(path: Path, clients: Collection[int]) -> list[Site]:
                 name: TypeAdapter(kind).validate_json(json.dumps(entry["client"][name]))
                 for name, kind in _SETTINGS.items()
             }
-            train = Records(channels_last(file.get_tensor(f"{index}.x")), file.get_tensor(f"{index}.y").clone())
+            train = records_of(channels_last(file.get_tensor(f"{index}.x")), file.get_tensor(f"{index}.y").clone())
             identity = file.get_tensor(f"{index}.identity").clone() if f"{index}.identity" in names else None
             client = Client(train=train, alignment=shared(entry["alignment"]), identity=identity, **settings)
-            evaluation = Records(shared(entry["x"]), shared(entry["y"]))
+            evaluation = records_of(shared(entry["x"]), shared(entry["y"]))
             foreign = shared(entry["foreign"]) if entry["foreign"] else None
             own = file.get_tensor(f"{index}.own").clone()
             sites.append(Site(client, evaluation, own, entry["weights"], entry["operations"], foreign))
