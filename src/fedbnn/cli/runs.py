@@ -36,16 +36,8 @@ def list_runs(folder: Below = Path("runs"), as_json: Json = False) -> None:
         accuracy, crps = run.scores.get("own_class_accuracy"), run.scores.get("crps")
         fields = ("state", "method", "data", "seed", "round_number", "rounds", "problem")
         facts = {one: getattr(run, one) for one in fields}
-        told.append(
-            {
-                "folder": name,
-                **facts,
-                "own_class_accuracy": accuracy,
-                **_regression(crps),
-                "age_seconds": age,
-                "bytes": taken,
-            }
-        )
+        score = {"own_class_accuracy": accuracy} if crps is None else {"crps": crps}
+        told.append({"folder": name, **facts, **score, "age_seconds": age, "bytes": taken})
         rounds = f"{max(run.round_number, 0)}/{run.rounds}" if run.rounds else MISSING
         scored = MISSING if accuracy is None else show(accuracy, share)
         scored = scored if crps is None else f"CRPS {show(crps, target)}"
