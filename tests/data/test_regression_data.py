@@ -129,7 +129,7 @@ def test_the_diabetes_table_has_its_published_scale():
 @pytest.mark.parametrize(
     ("changes", "told"),
     [
-        ({"target_sd": None}, "needs data.target_mean and data.target_sd"),
+        ({"target_sd": 0.0}, "needs data.target_mean and data.target_sd"),
         ({"source": "digits"}, "data.source = 'digits' has classes"),
         ({"unseen_classes": 1}, "data.unseen_classes is for classification"),
         ({"task": "classification"}, "data.target_mean is for data.task = 'regression'"),
@@ -150,7 +150,7 @@ def test_partitions_by_class_refuse(table, kind):
 
 def test_a_continuous_target_of_classification_points_to_regression(table):
     with pytest.raises(UserError, match=r"set data.task = 'regression'"):
-        load_dataset(settings(table, task="classification", target_mean=None, target_sd=None))
+        load_dataset(settings(table, task="classification", target_mean=0.0, target_sd=0.0))
 
 
 def test_diabetes_is_no_classification():

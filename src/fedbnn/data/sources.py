@@ -63,13 +63,16 @@ class DataSettings:
     target: str = Field(
         default="", description="Column that holds the class, or in regression the number; tables only."
     )
-    target_mean: float | None = Field(
-        default=None,
+    target_mean: float = Field(
+        default=0.0,
         description="In regression, about where targets lie, in their own unit: public, and never worked out from "
         "records; models learn (target - target_mean) / target_sd.",
     )
-    target_sd: float | None = Field(
-        default=None, gt=0, description="In regression, about how far targets go from target_mean: likewise public."
+    target_sd: float = Field(
+        default=0.0,
+        ge=0,
+        description="In regression, about how far targets go from target_mean: likewise public, and above 0; 0: as "
+        "published with the data set.",
     )
     client_column: str = Field(
         default="",
@@ -169,7 +172,7 @@ def _check_task(settings: DataSettings) -> None:
         if settings.source == "diabetes":
             raise UserError("data.source = 'diabetes' has a real number to predict: set data.task = 'regression'")
         for field in ("target_mean", "target_sd"):
-            if getattr(settings, field) is not None:
+            if getattr(settings, field) != 0:
                 raise UserError(f"data.{field} is for data.task = 'regression'; leave it out")
         return
     if settings.source in ("digits", "folder", *KNOWN):

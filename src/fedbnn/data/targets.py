@@ -10,16 +10,16 @@ from fedbnn.data.dataset import Floats, Targets
 from fedbnn.models.regression import Scale
 
 
-def declared_scale(mean: float | None, sd: float | None, usual: Scale | None = None) -> Scale:
-    """The scale that settings declare; where they say nothing, the one that is published with a data set."""
-    if mean is None and sd is None and usual is not None:
-        return usual
-    if mean is None or sd is None:
+def declared_scale(mean: float, sd: float, usual: Scale | None = None) -> Scale:
+    """The scale that settings declare; where sd is 0, the one that is published with a data set."""
+    if sd > 0:
+        return Scale(mean, sd)
+    if usual is None or mean != 0:
         raise UserError(
             "data.task = 'regression' needs data.target_mean and data.target_sd: about where targets lie and how far "
             "they go from there, known before any record is seen (they are public, and never worked out from records)"
         )
-    return Scale(mean, sd)
+    return usual
 
 
 def measured(origin: str, key: str, y: NDArray[np.generic]) -> Floats:

@@ -11,6 +11,8 @@ Beyond the method as published (`fedbnn.methods.fedbnn_paper`):
   (`fedbnn.methods.rehearsal`), a prior on outputs, where the Gaussian psi is one on weights only.
 - Heads speak in every round, networks learn in some: they have no part in what is said.
 - Inputs unlike the alignment set are met with doubt, whatever network and head say of them.
+
+In regression no class is special, and there is one question; the head is `fedbnn.methods.regression_head`.
 """
 
 from collections.abc import Callable, Mapping
@@ -78,7 +80,7 @@ class FedBNN(FunctionSpacePrior, BayesianTraining, Exchange[FedBNNState]):
         default=0.0,
         ge=0,
         description="standard deviation of the head's logits under its prior; 0: 3.5 for images, whose labels are "
-        "hardly ever wrong, and 0.3 for tables",
+        "hardly ever wrong, 0.3 for tables, and 0.7 of the target's scale in regression",
     )
     trust: float = Field(
         default=0.2, gt=0, description="precision that one record of the federation brings to what the head says"
@@ -92,7 +94,8 @@ class FedBNN(FunctionSpacePrior, BayesianTraining, Exchange[FedBNNState]):
     head_weight: Share = Field(
         default="auto",
         description="of the head's logits in those of a prediction, from 0 to 2; auto: 1.1 for images, where a penalty "
-        "holds them back, and 0.5 for tables",
+        "holds them back, and 0.5 for tables; in regression, where both are joined by precision, only the ratio of "
+        "both weights counts",
     )
     network_weight: Share = Field(
         default="auto",
