@@ -18,6 +18,7 @@ if sys.platform == "win32":
 if TYPE_CHECKING:
     from fedbnn.base.errors import UserError
     from fedbnn.data import Dataset, DataSettings, FederatedData, PartitionSettings, federate, load_dataset
+    from fedbnn.deployment.estimated import SiteEstimate
     from fedbnn.deployment.estimator import estimator
     from fedbnn.deployment.export import export
     from fedbnn.deployment.loaded import LoadedRun, load
@@ -48,6 +49,7 @@ if TYPE_CHECKING:
     from fedbnn.models.architectures import ModelSettings
     from fedbnn.models.bayes import Prediction
     from fedbnn.models.conformal import Conformal
+    from fedbnn.models.regression import Mixture, Scale
     from fedbnn.models.training import TrainingSettings
     from fedbnn.privacy import PrivacySettings
     from fedbnn.runs.checkpointing import Checkpointing
@@ -83,6 +85,7 @@ __all__ = [
     "MLflow",
     "Message",
     "Method",
+    "Mixture",
     "ModelSettings",
     "Observer",
     "PFedBayes",
@@ -91,6 +94,8 @@ __all__ = [
     "PartitionSettings",
     "Prediction",
     "PrivacySettings",
+    "Scale",
+    "SiteEstimate",
     "SitePrediction",
     "TensorBoard",
     "TrainingSettings",
@@ -111,6 +116,7 @@ __all__ = [
 _PLACES = {
     "fedbnn.base.errors": "UserError",
     "fedbnn.data": "Dataset DataSettings FederatedData PartitionSettings federate load_dataset",
+    "fedbnn.deployment.estimated": "SiteEstimate",
     "fedbnn.deployment.estimator": "estimator",
     "fedbnn.deployment.export": "export",
     "fedbnn.deployment.loaded": "LoadedRun load",
@@ -128,6 +134,7 @@ _PLACES = {
     "fedbnn.models.architectures": "ModelSettings",
     "fedbnn.models.bayes": "Prediction",
     "fedbnn.models.conformal": "Conformal",
+    "fedbnn.models.regression": "Mixture Scale",
     "fedbnn.models.training": "TrainingSettings",
     "fedbnn.privacy": "PrivacySettings",
     "fedbnn.runs.checkpointing": "Checkpointing",

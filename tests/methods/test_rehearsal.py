@@ -56,8 +56,7 @@ def from_its_parts(method: FedBNNPaper, state: Posterior, client: Client, phi_ba
     psi, _ = tune_prior(
         client.network,
         state.q,
-        client.alignment,
-        target_of(phi_bar, own, method.gamma, "mean_logits"),
+        Records(client.alignment, target_of(phi_bar, own, method.gamma, "mean_logits")),
         count=method.prior_steps,
         batch_size=method.prior_batch,
         learning_rate=method.prior_learning_rate,

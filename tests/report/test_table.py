@@ -9,10 +9,11 @@ from hypothesis import strategies as st
 from rich.console import Console
 
 from fedbnn.cli.tables import Printed
-from fedbnn.federation.evaluation import COSTS, DETECTION, MEASURES, POOLED, SCORES, Measure
+from fedbnn.federation.evaluation import ALL_SCORES, COSTS, DETECTION, MEASURES, POOLED, SCORES, Measure
+from fedbnn.federation.regression_evaluation import REGRESSION_SCORES
 from fedbnn.report.figures import COMPACT, UNITS, Spread, best_of, cell, percent, plain, share
 from fedbnn.report.page import environment
-from fedbnn.report.schema import Result, Scores
+from fedbnn.report.schema import RegressionScores, Result, Scores
 from fedbnn.report.table import Cell, Column, Table, markdown, row, table
 from tests.report.reader import Reader
 
@@ -101,12 +102,18 @@ def test_seeds_that_agree_have_a_deviation_only_where_it_is_asked_for() -> None:
 
 
 def test_every_measure_has_its_words_its_unit_and_its_place_in_a_result() -> None:
-    assert (*SCORES, *DETECTION, *COSTS) == tuple(MEASURES)
+    in_regression = [name for name in REGRESSION_SCORES if name not in SCORES]
+    assert (*SCORES, *DETECTION, *in_regression, *COSTS) == tuple(MEASURES)
+    assert (*SCORES, *in_regression) == ALL_SCORES
     assert set(POOLED) <= set(SCORES)
     assert {*SCORES, *DETECTION} == set(Scores.model_fields)
+    assert {*REGRESSION_SCORES, *DETECTION} == set(RegressionScores.model_fields)
     assert set(COSTS) <= set(Result.model_fields)
     units = get_args(Measure.__annotations__["unit"])
     assert UNITS.keys() == COMPACT.keys() == set(units)
     assert len({measure.title for measure in MEASURES.values()}) == len(MEASURES)
+    aimed = {name: measure.aim for name, measure in MEASURES.items() if measure.aim is not None}
+    assert aimed == {"coverage_90": 0.9}
+    assert best_of([0.80, 0.91, 0.99], UNITS["share"], False, 0.9) == [False, True, False]
     better = {name for name, measure in MEASURES.items() if measure.higher_is_better}
     assert better == {name for name in MEASURES if "accuracy" in name or "auroc" in name}

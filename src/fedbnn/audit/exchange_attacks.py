@@ -40,6 +40,7 @@ from fedbnn.federation.method import Client, Method, Update
 from fedbnn.methods.exchange import Exchange
 from fedbnn.models.architectures import ModelSettings
 from fedbnn.models.bayes import Prediction
+from fedbnn.models.regression import of_classes
 from fedbnn.models.training import Records, TrainingSettings
 from fedbnn.privacy import PrivacySettings
 from fedbnn.privacy.head import TEACHER, Shape, contributions, improved
@@ -251,7 +252,7 @@ def _outputs(method: Exchange[Any], client: Client) -> Tensor:
 def _trained(method: Exchange[Any], client: Client) -> tuple[Any, Prediction]:
     """The personal model, and what it says of the alignment set."""
     state = _without_noise(method, client).state
-    return state, method.predict(state, client, client.alignment, _stream(client).child("upload"))
+    return state, of_classes(method.predict(state, client, client.alignment, _stream(client).child("upload")))
 
 
 _ATTACKS: dict[str, Callable[[Exchange[Any], Client, bool], Attack]] = {

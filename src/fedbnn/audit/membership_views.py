@@ -23,6 +23,7 @@ from fedbnn.audit.membership import Coins, Floats, Own, View, Whole
 from fedbnn.features.public import Public, public
 from fedbnn.federation.method import Client
 from fedbnn.methods.point import point_outputs
+from fedbnn.models.regression import of_classes
 from fedbnn.models.training import Records
 from fedbnn.privacy.head import TEACHER, Shape, contributions, improved
 from fedbnn.privacy.sums import UNIT
@@ -37,7 +38,7 @@ def views_of_weights(weights: NDArray[np.float32], client: Client, candidates: R
     labels = candidates.y.unsqueeze(1)
     found = []
     for row in weights:
-        probs = point_outputs(torch.from_numpy(row), client, candidates.x).probs.double()
+        probs = of_classes(point_outputs(torch.from_numpy(row), client, candidates.x)).probs.double()
         found.append(torch.logit(probs.gather(1, labels), eps=1e-9).squeeze(1).numpy())
     return {"whole": Whole(weights.astype(np.float64)), "own": Own(np.stack(found))}
 

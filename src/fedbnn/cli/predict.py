@@ -9,8 +9,9 @@ from fedbnn.base.errors import UserError
 from fedbnn.cli.tables import Printed
 from fedbnn.cli.terminal import Json, echo_json, out_console, say
 from fedbnn.deployment import predict as predicting
+from fedbnn.deployment.estimated import SPREADS, SiteEstimate
 from fedbnn.deployment.loaded import load
-from fedbnn.deployment.predict import UNCERTAINTIES, Asked, SitePrediction
+from fedbnn.deployment.predict import UNCERTAINTIES, Asked, SiteAnswer, SitePrediction
 from fedbnn.federation.calibrated import Wish
 from fedbnn.models.abstention import CONFIDENCE
 from fedbnn.models.conformal import Score
@@ -59,7 +60,10 @@ def predict(
     ] = None,
     alpha: Annotated[
         float | None,
-        typer.Option(help="Give every record a set of classes that misses the true one at most this often, e.g. 0.1."),
+        typer.Option(
+            help="Give every record a set of classes that misses the true one at most this often, e.g. 0.1; in "
+            "regression an interval."
+        ),
     ] = None,
     risk: Annotated[
         float | None,
@@ -86,6 +90,8 @@ def predict(
 ) -> None:
     """Predict: class probabilities, and uncertainty with its epistemic and aleatoric parts (nats).
 
+    In regression: a mean, its standard deviation with the same parts, and intervals.
+
     Of a client of a run folder (RUN --client NAME) or at a site (--state DIR), from which nothing leaves: the model and
     the state are read where they are. Sets (--alpha) and abstention (--abstain-risk) hold for new records that are
     like those for calibration.
@@ -95,7 +101,7 @@ def predict(
     wish = Wish(alpha, risk, cast(Score, score), "class" if by_class else "client", confidence)
     if folder is not None and state is None and client is not None and run is None:
         loaded = load(folder, own_code=own_code)
-        prediction = loaded.predict_file(
+        prediction: SiteAnswer = loaded.predict_file(
             client, source, variant=variant, prior=prior, wish=wish, calibration=calibration
         )
     elif state is not None and folder is None and client is None:
@@ -107,14 +113,44 @@ def predict(
     if as_json:
         echo_json(prediction.to_dict())
         return
-    out_console.print(Printed(_table(prediction)))
+    shown = _estimates(prediction) if isinstance(prediction, SiteEstimate) else _table(prediction)
+    out_console.print(Printed(shown))
     for promised in prediction.promises:
         say(promised)
-    count = len(prediction.labels)
+    count = len(prediction.novelty)
     if out is not None:
         say(f"All {count}: {out.resolve()}")
     elif count > SHOWN:
-        say(f"{count - SHOWN} more; --out FILE.csv writes all of them, with every class")
+        say(f"{count - SHOWN} more; --out FILE.csv writes all of them{_in_full(prediction)}")
+
+
+def _in_full(prediction: SiteAnswer) -> str:
+    return "" if isinstance(prediction, SiteEstimate) else ", with every class"
+
+
+def _estimates(prediction: SiteEstimate) -> Table:
+    rows = []
+    promised = prediction.promised is not None
+    for number, record in enumerate(prediction.to_dict()["records"][:SHOWN]):
+        intervals = [_interval(record["low"], record["high"])]
+        if promised:
+            intervals.append(_interval(record["promised_low"], record["promised_high"]))
+        numbers = [_number(record[name]) for name in ("mean", *SPREADS)]
+        rows.append(row(str(number), ", ".join(record["flags"]), *numbers, *intervals, _novelty(record["novelty"])))
+    caption = (
+        f"{prediction.method} at {prediction.site}, run {prediction.run}; sd and its parts in the target's unit; "
+        "novelty above 1: foreign, unlike anything in the alignment set"
+    )
+    titles = ["record", "flags", "mean", *SPREADS, "central 90 %", *(["promised"] if promised else []), "novelty"]
+    return table(titles, rows, caption, words=2)
+
+
+def _interval(low: float | None, high: float | None) -> str:
+    return "any number" if low is None or high is None else f"{_number(low)} .. {_number(high)}"
+
+
+def _number(value: float) -> str:
+    return f"{value:.4g}"
 
 
 def _table(prediction: SitePrediction) -> Table:

@@ -1,5 +1,6 @@
 """Live progress in the terminal: round, client, accuracy, time left. Plain lines where there is no terminal."""
 
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from rich.console import Console
@@ -60,8 +61,7 @@ class TerminalProgress(Observer):
     def round_done(self, record: Round) -> None:
         if record.scores:
             scores = [headline(variants).scores for variants in record.scores.values()]
-            own, everything = (mean([s[name] for s in scores]) for name in ("own_class_accuracy", "all_class_accuracy"))
-            self.accuracy = f", own {own:.1%}, all {everything:.1%}"
+            self.accuracy = _told(scores)
         if not self.console.is_terminal:
             self._line(record)
 
@@ -85,3 +85,12 @@ class TerminalProgress(Observer):
 
     def note(self, text: str) -> None:
         self.console.print(f"note: {escape(text)}", style="yellow", highlight=False, soft_wrap=True)
+
+
+def _told(scores: Sequence[Mapping[str, float]]) -> str:
+    """The means over clients that a reader follows a run by."""
+    if "crps" in scores[0]:
+        crps, covered = (mean([one[name] for one in scores]) for name in ("crps", "coverage_90"))
+        return f", CRPS {crps:.4g}, coverage {covered:.1%}"
+    own, everything = (mean([one[name] for one in scores]) for name in ("own_class_accuracy", "all_class_accuracy"))
+    return f", own {own:.1%}, all {everything:.1%}"

@@ -10,7 +10,7 @@ from fedbnn.base.errors import UserError
 from fedbnn.cli.tables import Printed
 from fedbnn.cli.terminal import Json, complain, echo_json, out_console, say
 from fedbnn.federation.evaluation import MEASURES
-from fedbnn.report.figures import MISSING, plain, share, show, size
+from fedbnn.report.figures import MISSING, plain, share, show, size, target
 from fedbnn.report.table import row, table
 from fedbnn.runs.collection import changed_at, compare_runs, find_runs, size_of
 from fedbnn.runs.prune import delete, old_runs, parse_age
@@ -33,12 +33,14 @@ def list_runs(folder: Below = Path("runs"), as_json: Json = False) -> None:
     for path in find_runs(folder):
         run, age, taken = standing(path), now - changed_at(path), size_of(path)
         name = str(path.relative_to(folder)) if path != folder else path.name
-        score = run.scores.get("own_class_accuracy")
+        accuracy, crps = run.scores.get("own_class_accuracy"), run.scores.get("crps")
         fields = ("state", "method", "data", "seed", "round_number", "rounds", "problem")
         facts = {one: getattr(run, one) for one in fields}
-        told.append({"folder": name, **facts, "own_class_accuracy": score, "age_seconds": age, "bytes": taken})
+        score = {"own_class_accuracy": accuracy} if crps is None else {"crps": crps}
+        told.append({"folder": name, **facts, **score, "age_seconds": age, "bytes": taken})
         rounds = f"{max(run.round_number, 0)}/{run.rounds}" if run.rounds else MISSING
-        scored = MISSING if score is None else show(score, share)
+        scored = MISSING if accuracy is None else show(accuracy, share)
+        scored = scored if crps is None else f"CRPS {show(crps, target)}"
         cells = [run.method, run.data, str(run.seed), rounds, scored, age_text(age), show(taken, size)]
         rows.append(row(name, run.state, *cells))
     if as_json:

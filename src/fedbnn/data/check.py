@@ -16,6 +16,7 @@ from fedbnn.data.sources import DataSettings, load_dataset, raw_tables
 from fedbnn.data.tables import identifying
 from fedbnn.data.tables.coding import Coding
 from fedbnn.data.tables.raw import Cells, RawTable
+from fedbnn.data.targets import target_texts
 
 LEFT_OUT = "left out"
 NUMBER = "number"
@@ -28,7 +29,7 @@ class Holding:
     Attributes:
         records: to train on.
         tested: records of its own to be scored on; None where all clients are scored on the same ones.
-        classes: how many of its records are of each class.
+        classes: how many of its records are of each class; in regression there are none.
         missing: how many values are missing in each column.
         duplicates: records that hold the same values as an earlier one.
         public: records whose values are those of a record of the alignment set.
@@ -91,7 +92,7 @@ def check_data(settings: DataSettings, partition: PartitionSettings, seed: int) 
 def _holding(data: FederatedData, index: int, cells: RawTable | None, public: frozenset[bytes]) -> Holding:
     rows = data.client_indices[index]
     own = int(data.own_mask(index, "test").sum()) if data.natural else None
-    labels = [data.dataset.class_names[label] for label in data.dataset.y_train[rows]]
+    labels = target_texts(data.dataset.y_train[rows], data.dataset.class_names)
     table = None if cells is None else cells.take(rows)
     return holding(
         data.client_names[index], data.dataset.x_train[rows], labels, data.dataset.class_names, table, public, own

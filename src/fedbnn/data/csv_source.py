@@ -1,4 +1,4 @@
-"""Data sets from a CSV file: numeric features, one column of classes and, optionally, one of clients."""
+"""Data sets from a CSV file: numeric features, a column of classes or of targets and, optionally, one of clients."""
 
 import csv
 import io
@@ -14,9 +14,10 @@ from numpy.typing import NDArray
 from fedbnn.base.errors import UserError
 from fedbnn.base.files import expanded
 from fedbnn.base.wording import did_you_mean, listing
-from fedbnn.data.dataset import Dataset, Floats, Labels, Names
+from fedbnn.data.dataset import Dataset, Floats, Labels, Names, Targets
 from fedbnn.data.holdout import fixed_split
 from fedbnn.data.tables.layout import MISSING, decoded, delimiter_of
+from fedbnn.models.regression import Scale
 
 LARGEST = float(np.finfo(np.float32).max)
 CONTINUOUS = 20  # more values than this, not all whole, are no classes
@@ -24,10 +25,18 @@ CONTINUOUS = 20  # more values than this, not all whole, are no classes
 Row = tuple[int, list[str]]
 
 
-def load_csv(path: str, target: str, client_column: str, test_fraction: float, delimiter: str = "auto") -> Dataset:
+def load_csv(
+    path: str,
+    target: str,
+    client_column: str,
+    test_fraction: float,
+    delimiter: str = "auto",
+    scale: Scale | None = None,
+) -> Dataset:
     """Read a table with a header row and hold out the same share of every class (and client) for testing.
 
-    The split does not depend on a run's seed: runs with different seeds are scored on the same records.
+    With a scale the target is a real number. The split does not depend on a run's seed: runs with different seeds are
+    scored on the same records.
     """
     table = Table.read(Path(path), f"data.path = {path!r}", delimiter)
     header = table.header
@@ -44,10 +53,11 @@ def load_csv(path: str, target: str, client_column: str, test_fraction: float, d
     for (line, _), text in zip(table.rows, texts, strict=True):
         if text in MISSING:
             raise missing_target(f"{table.origin}, line {line}", target, text)
-    y, class_names = classes_of(texts, target)
+    places = [f"{table.origin}, line {line}" for line, _ in table.rows]
+    y, class_names = targets_of(texts, places, target, scale)
     groups = None if client_at is None else np.array(table.texts(client_at), dtype=np.str_)
     together = f"{target!r}" if client_at is None else f"{target!r} and {client_column!r}"
-    train, test = tested(y, groups, test_fraction, f"data.path = {path!r}", together)
+    train, test = tested(strata_of(y), groups, test_fraction, f"data.path = {path!r}", together)
     return Dataset(
         name=Path(path).stem,
         x_train=x[train],
@@ -57,7 +67,29 @@ def load_csv(path: str, target: str, client_column: str, test_fraction: float, d
         class_names=class_names,
         group_train=None if groups is None else groups[train],
         group_test=None if groups is None else groups[test],
+        scale=scale,
     )
+
+
+def targets_of(
+    texts: list[str], places: Sequence[str], target: str, scale: Scale | None, decimal: str = "."
+) -> tuple[Targets, tuple[str, ...]]:
+    """Labels and the names of their classes, or with a scale real numbers and none."""
+    if scale is None:
+        return classes_of(texts, target)
+    found = [number(text, decimal) for text in texts]
+    for place, text, value in zip(places, texts, found, strict=True):
+        if value is None:
+            raise UserError(
+                f"{place}: column {target!r} holds {text!r}; data.task = 'regression' needs a finite number in every "
+                "record (data.decimal declares a decimal comma)"
+            )
+    return np.array(found, dtype=np.float32), ()
+
+
+def strata_of(y: Targets) -> Labels:
+    """Of what the same share is held out: of each class, or of all records together where there is none."""
+    return y.astype(np.int64) if y.dtype.kind == "i" else np.zeros(len(y), dtype=np.int64)
 
 
 def tested(
@@ -190,7 +222,8 @@ def classes_of(texts: list[str], target: str) -> tuple[Labels, tuple[str, ...]]:
         if fractions and len(values) > CONTINUOUS:
             raise UserError(
                 f"data.target = {target!r} holds {len(values)} different numbers, such as {_written(fractions[0])}: it "
-                "is continuous, and classes are needed; cut it into a few ranges in a column of its own, and name that"
+                "is continuous: set data.task = 'regression', or cut it into a few ranges in a column of its own, and "
+                "name that"
             )
         return np.searchsorted(values, numbers).astype(np.int64), tuple(_written(value) for value in values)
     ordered = sorted(set(texts))

@@ -1,4 +1,4 @@
-"""A data set: four arrays, the names of the classes and, where there are any, natural clients."""
+"""A data set: four arrays, the names of the classes or the scale of the target, and natural clients, if any."""
 
 import dataclasses
 import hashlib
@@ -11,9 +11,12 @@ from numpy.typing import NDArray
 
 from fedbnn.base.arguments import check_kind
 from fedbnn.base.errors import UserError
+from fedbnn.models.regression import Scale
 
 Floats = NDArray[np.float32]
 Labels = NDArray[np.int64]
+Targets = NDArray[Any]
+"""Labels, int64, or in regression real numbers, float32."""
 Names = NDArray[np.str_]
 
 
@@ -32,16 +35,20 @@ def check_finite(what: str, x: Floats) -> None:
         raise UserError(f"{what} holds NaN or infinity in {bad.size} record(s), the first at index {bad[0]}")
 
 
-def check_records(origin: str, split: str, x: Floats, y: Labels, classes: int) -> None:
-    """Refuse records that cannot be learned from or scored; `origin` names the data set they are a part of."""
+def check_records(origin: str, split: str, x: Floats, y: Targets, classes: int) -> None:
+    """Refuse records that cannot be learned from or scored; `origin` names the data set they are a part of.
+
+    Without classes, targets are real numbers.
+    """
 
     def error(text: str) -> UserError:
         return UserError(f"{origin}: {text}")
 
     if x.dtype != np.float32 or x.ndim not in (2, 3, 4):
         raise error(f"x_{split} is {x.dtype} of shape {x.shape}; float32 N x C x H x W, N x T x F or N x F is needed")
-    if y.dtype != np.int64 or y.ndim != 1:
-        raise error(f"y_{split} is {y.dtype} of shape {y.shape}; int64 of one dimension is needed")
+    kind = np.dtype(np.int64 if classes else np.float32)
+    if y.dtype != kind or y.ndim != 1:
+        raise error(f"y_{split} is {y.dtype} of shape {y.shape}; {kind} of one dimension is needed")
     if len(x) != len(y):
         raise error(f"x_{split} has {len(x)} records but y_{split} has {len(y)} labels")
     if len(x) == 0:
@@ -49,6 +56,9 @@ def check_records(origin: str, split: str, x: Floats, y: Labels, classes: int) -
     if x[0].size == 0:
         raise error(f"a record of x_{split} has shape {x.shape[1:]}: it holds no value")
     check_finite(f"{origin}: x_{split}", x)
+    if not classes:
+        check_finite(f"{origin}: y_{split}", y)
+        return
     outside = np.flatnonzero((y < 0) | (y >= classes))
     if outside.size:
         raise error(
@@ -65,28 +75,32 @@ class Dataset:
         name: what reports and manifests call it.
         x_train: float32, images N x C x H x W, sequences N x T x F (T steps of F values) or a table N x F. Clients,
             the alignment set and the validation records are all drawn from it.
-        y_train: int64 labels in 0 .. classes - 1.
+        y_train: int64 labels in 0 .. classes - 1, or in regression float32 numbers in their own unit.
         x_test: records that no client trains on, of the same shape.
         y_test: their labels.
-        class_names: one name a class, in the order of the labels.
+        class_names: one name a class, in the order of the labels; in regression none.
         group_train: the natural client of each training record (a hospital, a writer), or None.
         group_test: the same for the test records.
+        scale: in regression the public scale of the target.
 
     """
 
     name: str
     x_train: Floats
-    y_train: Labels
+    y_train: Targets
     x_test: Floats
-    y_test: Labels
+    y_test: Targets
     class_names: tuple[str, ...]
     group_train: Names | None = None
     group_test: Names | None = None
+    scale: Scale | None = None
 
     def __post_init__(self) -> None:
         for name in ("x_train", "y_train", "x_test", "y_test"):
             check_kind(name, getattr(self, name), np.ndarray, "a NumPy array")
-        if self.classes < 2:
+        if self.scale is not None and self.class_names:
+            raise UserError(f"data set {self.name!r} has class names and the scale of a real target: give one of them")
+        if self.scale is None and self.classes < 2:
             raise UserError(f"data set {self.name!r} has {self.classes} class(es); at least 2 are needed")
         origin = f"data set {self.name!r}"
         for split in ("train", "test"):

@@ -42,6 +42,11 @@ def federate(
     check_kind("data", data, DataSettings, "fedbnn.DataSettings(...)")
     check_kind("partition", partition, PartitionSettings, "fedbnn.PartitionSettings(...)")
     check_kind("seed", seed, int, "a whole number")
+    if dataset.scale is not None and partition.kind in ("classes", "dirichlet"):
+        raise UserError(
+            f'partition.kind = "{partition.kind}" deals by classes, but data.task = "regression"; choose iid, quantity '
+            "or natural"
+        )
     if seed < 0:
         raise UserError(f"seed = {seed} is negative; give 0 or more")
     rng = np.random.default_rng([seed, *b"partition"])
@@ -116,6 +121,8 @@ def _encoded(dataset: TableDataset, alignment: Indices, data: DataSettings, seed
 
 def _rare(dataset: Dataset) -> list[str]:
     """A class of one record is learned from or tested on, never both."""
+    if dataset.scale is not None:
+        return []
     counts = np.bincount(np.concatenate([dataset.y_train, dataset.y_test]), minlength=dataset.classes)
     return [
         f"class {name!r} has one record only: it is never tested"

@@ -8,10 +8,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedbnn.base.errors import UserError
-from fedbnn.data.dataset import Dataset, Floats, Labels, Names, fingerprint_of
+from fedbnn.data.dataset import Dataset, Floats, Labels, Names, Targets, fingerprint_of
 from fedbnn.data.identity import Identity, identify
 from fedbnn.data.partition import Indices
 from fedbnn.data.tables.coding import Coding
+from fedbnn.data.targets import target_texts
 from fedbnn.data.view import InputView, PublicView
 from fedbnn.features.bodies.view import BodyView
 from fedbnn.models.architectures import ModelSettings
@@ -90,12 +91,12 @@ class FederatedData:
         """The alignment set as it was loaded."""
         return self.dataset.x_train[self.alignment_indices] if self.other_alignment is None else self.other_alignment
 
-    def client_arrays(self, i: int) -> tuple[Floats, Labels]:
+    def client_arrays(self, i: int) -> tuple[Floats, Targets]:
         """Client i's training records."""
         rows = self.client_indices[i]
         return self.seen(self.dataset.x_train[rows]), self.dataset.y_train[rows]
 
-    def calibration_arrays(self, i: int) -> tuple[Floats, Labels]:
+    def calibration_arrays(self, i: int) -> tuple[Floats, Targets]:
         """Client i's own records that no training sees, to calibrate its predictions with."""
         rows = self.calibration_indices[i] if self.calibration_indices else self.client_indices[i][:0]
         none = np.empty((0, *self.input_shape), dtype=np.float32)
@@ -105,7 +106,7 @@ class FederatedData:
         """The public inputs on which clients compare their outputs."""
         return self.seen(self.loaded_alignment)
 
-    def evaluation(self, split: Split) -> tuple[Floats, Labels, Names | None]:
+    def evaluation(self, split: Split) -> tuple[Floats, Targets, Names | None]:
         """The records to score, their labels and their natural clients where the data has any."""
         y, groups = self._labels_and_groups(split)
         data = self.dataset
@@ -113,15 +114,22 @@ class FederatedData:
         return self.seen(x), y.copy(), groups
 
     def own_classes(self, i: int) -> Labels:
-        """The classes among client i's training labels, sorted."""
+        """The classes among client i's training labels, sorted; in regression there are none."""
+        if self.dataset.scale is not None:
+            return np.empty(0, dtype=np.int64)
         return np.unique(self.dataset.y_train[self.client_indices[i]])
 
     def own_mask(self, i: int, split: Split) -> NDArray[np.bool_]:
-        """Which evaluation records are client i's concern: of its own classes, or of its own group."""
+        """Which evaluation records are client i's concern: of its own classes, or of its own group.
+
+        In regression without groups, all of them.
+        """
         y, groups = self._labels_and_groups(split)
         if self.natural:
             assert groups is not None
             return np.equal(groups, self.client_names[i])
+        if self.dataset.scale is not None:
+            return np.ones(len(y), dtype=np.bool_)
         return np.isin(y, self.own_classes(i))
 
     @property
@@ -135,7 +143,7 @@ class FederatedData:
         rows = self.client_indices[i]
         if self.identities is not None:
             return self.identities[rows]
-        labels = [self.dataset.class_names[label] for label in self.dataset.y_train[rows]]
+        labels = target_texts(self.dataset.y_train[rows], self.dataset.class_names)
         return identify(self.dataset.x_train[rows], labels)
 
     def manifest(self) -> dict[str, Any]:
@@ -144,7 +152,7 @@ class FederatedData:
         return {
             "dataset": data.name,
             "fingerprint": data.fingerprint,
-            "classes": list(data.class_names),
+            **self._target_manifest(),
             "train": len(data.y_train),
             "test": len(data.y_test),
             "alignment": self.alignment_points,
@@ -155,7 +163,7 @@ class FederatedData:
                 {
                     "name": name,
                     "records": len(rows),
-                    "class_counts": np.bincount(data.y_train[rows], minlength=data.classes).tolist(),
+                    **self._class_counts(rows),
                     "indices_sha256": hashlib.sha256(np.sort(rows).astype("<i8").tobytes()).hexdigest(),
                     **({"calibration": len(self.calibration_indices[i])} if self.calibration_indices else {}),
                 }
@@ -163,13 +171,23 @@ class FederatedData:
             ],
         }
 
+    def _target_manifest(self) -> dict[str, Any]:
+        scale = self.dataset.scale
+        return {"classes": list(self.dataset.class_names)} if scale is None else {"target": dataclasses.asdict(scale)}
+
+    def _class_counts(self, rows: Indices) -> dict[str, list[int]]:
+        data = self.dataset
+        if data.scale is not None:
+            return {}
+        return {"class_counts": np.bincount(data.y_train[rows], minlength=data.classes).tolist()}
+
     def _other_alignment_manifest(self) -> dict[str, str]:
         if self.other_alignment is None:
             return {}
         fingerprint = fingerprint_of({"alignment": self.other_alignment})
         return {"alignment_source": self.alignment_source, "alignment_fingerprint": fingerprint}
 
-    def _labels_and_groups(self, split: Split) -> tuple[Labels, Names | None]:
+    def _labels_and_groups(self, split: Split) -> tuple[Targets, Names | None]:
         assert split in ("test", "validation"), split
         data, rows = self.dataset, self.validation_indices
         if split == "test":

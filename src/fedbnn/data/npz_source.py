@@ -14,6 +14,7 @@ from fedbnn.base.files import expanded
 from fedbnn.base.wording import listing, one_line
 from fedbnn.data.dataset import Dataset, Names
 from fedbnn.data.stored import Array, Half, Stored, dataset_of
+from fedbnn.models.regression import Scale
 
 ARRAYS: dict[Half, tuple[str, str]] = {"train": ("x_train", "y_train"), "test": ("x_test", "y_test")}
 NAMES = "fine_label_names"
@@ -23,14 +24,15 @@ LONGEST_HEADER = 10_000  # bytes, as NumPy has it
 MOST_UNFOLDED = 1100  # bytes out of one: deflate makes at most 1032
 
 
-def load_npz(path: str, tests: int = 0) -> Dataset:
+def load_npz(path: str, tests: int = 0, scale: Scale | None = None) -> Dataset:
     """Read an archive without ever unpickling.
 
     Inputs of two dimensions are a table; N x H x W, N x H x W x C and N x C x H x W are images, whose
     uint8 values are divided by 255. Labels may be any integers or strings: they become 0 .. C - 1 in
     sorted order over train and test, and keep their names; an array `fine_label_names` gives integers names.
+    With a scale they are real numbers.
     """
-    return dataset_of(NpzFile(path, f"data.path = {path!r}"), Path(path).stem, tests=tests)
+    return dataset_of(NpzFile(path, f"data.path = {path!r}"), Path(path).stem, tests=tests, scale=scale)
 
 
 class NpzFile(Stored):

@@ -33,7 +33,7 @@ def presence() -> list[Presence]:
 
 
 def _of(name: str, summary: str) -> Presence:
-    if name == "digits":
+    if name in ("digits", "diabetes"):
         return Presence(name, summary, True, "in scikit-learn")
     if name not in KNOWN:
         return Presence(name, summary, False, "your own file: data.path")

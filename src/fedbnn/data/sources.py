@@ -12,6 +12,7 @@ from fedbnn.base.settings import settings, with_default
 from fedbnn.base.wording import did_you_mean, listing
 from fedbnn.data.csv_source import load_csv
 from fedbnn.data.dataset import Dataset, Floats
+from fedbnn.data.diabetes_source import PUBLISHED, load_diabetes
 from fedbnn.data.digits_source import Digits
 from fedbnn.data.download import DownloadFailed, download
 from fedbnn.data.folder_source import load_folder
@@ -23,12 +24,16 @@ from fedbnn.data.stored import Stored, dataset_of
 from fedbnn.data.tables.columns import ColumnSettings
 from fedbnn.data.tables.dataset import TableDataset, load_tables
 from fedbnn.data.tables.layout import MISSING, Decimal, Delimiter, Encoding, Layout
+from fedbnn.data.targets import declared_scale
+from fedbnn.models.regression import Scale
 
 SOURCES: dict[str, str] = {
     "digits": "1797 handwritten digits, 8 x 8 pixels, 10 classes; ships with scikit-learn, needs no download",
+    "diabetes": '442 patients, 10 features, a number to predict (data.task = "regression"); ships with scikit-learn',
     **{name: known.summary for name, known in KNOWN.items()},
     "npz": "your arrays x_train, y_train, x_test, y_test in a NumPy archive; images or a table",
-    "csv": "your table with a header row, a column of classes and, optionally, one of clients; or one file a client",
+    "csv": "your table with a header row, a column of classes or numbers and, optionally, one of clients; or one file "
+    "a client",
     "parquet": "the same in Parquet files (needs the extra fedbnn[parquet])",
     "huggingface": "a Hugging Face data set on your disk (save_to_disk, .arrow, .parquet), images or a table (needs "
     "the extra fedbnn[huggingface])",
@@ -36,6 +41,7 @@ SOURCES: dict[str, str] = {
 }
 
 
+Task = Literal["classification", "regression"]
 Inputs = Literal["raw", "features", "mirrored_features", "kernel_features", "mirrored_kernel_features"]
 
 
@@ -53,7 +59,26 @@ class DataSettings:
         description="File or folder to read when it is yours; of tables also a folder or a list of files, "
         "one a client, whose name is the file's.",
     )
-    target: str = Field(default="", description="Column that holds the class; tables and Hugging Face data sets only.")
+    task: Task = Field(
+        default="classification",
+        description="What is predicted: classes, or a real number (regression); npz, csv, parquet, diabetes and your "
+        "own.",
+    )
+    target: str = Field(
+        default="",
+        description="Column that holds the class, or in regression the number; tables and Hugging Face data sets only.",
+    )
+    target_mean: float = Field(
+        default=0.0,
+        description="In regression, about where targets lie, in their own unit: public, and never worked out from "
+        "records; models learn (target - target_mean) / target_sd.",
+    )
+    target_sd: float = Field(
+        default=0.0,
+        ge=0,
+        description="In regression, about how far targets go from target_mean: likewise public, and above 0; 0: as "
+        "published with the data set.",
+    )
     client_column: str = Field(
         default="",
         description='Column that names the client, for the "natural" partition; tables only, optional.',
@@ -118,6 +143,19 @@ class DataSettings:
     )
 
     @property
+    def regression(self) -> bool:
+        return self.task == "regression"
+
+    def scale(self) -> Scale | None:
+        """That of the target in regression; None in classification."""
+        return self.known_scale() if self.regression else None
+
+    def known_scale(self) -> Scale:
+        """That of the target, as it was declared or is published."""
+        usual = PUBLISHED if self.source == "diabetes" else None
+        return declared_scale(self.target_mean, self.target_sd, usual)
+
+    @property
     def layout(self) -> Layout:
         """How files of text are laid out."""
         return Layout(self.delimiter, self.decimal, self.encoding, self.missing)
@@ -129,8 +167,24 @@ def load_dataset(settings: DataSettings) -> Dataset | TableDataset:
     A table with declared columns, or of several files, is not features yet: `federate` makes them.
     """
     check_kind("settings", settings, DataSettings, "fedbnn.DataSettings(source=...)")
+    _check_task(settings)
     dataset = _load(settings)
     return _without_last(_plain(dataset), settings.unseen_classes) if settings.unseen_classes else dataset
+
+
+def _check_task(settings: DataSettings) -> None:
+    """Refuse, before anything is read, a source or a setting that has no part in the task."""
+    if not settings.regression:
+        if settings.source == "diabetes":
+            raise UserError("data.source = 'diabetes' has a real number to predict: set data.task = 'regression'")
+        for field in ("target_mean", "target_sd"):
+            if getattr(settings, field) != 0:
+                raise UserError(f"data.{field} is for data.task = 'regression'; leave it out")
+        return
+    if settings.source in ("digits", "folder", *KNOWN):
+        raise UserError(f"data.task = 'regression', but data.source = {settings.source!r} has classes")
+    if settings.unseen_classes:
+        raise UserError("data.unseen_classes is for classification; set it to 0")
 
 
 def unseen_inputs(settings: DataSettings) -> Floats:
@@ -151,10 +205,10 @@ def _load(settings: DataSettings) -> Dataset | TableDataset:
     tests = settings.test_records
     match settings.source:
         case "npz":
-            return load_npz(_file(settings), tests)
+            return load_npz(_file(settings), tests, settings.scale())
         case "csv" if _numeric(settings):
             names = settings.target, settings.client_column
-            table = load_csv(_file(settings), *names, settings.test_fraction, settings.delimiter)
+            table = load_csv(_file(settings), *names, settings.test_fraction, settings.delimiter, settings.scale())
             return _first(table, tests) if tests else table
         case "csv" | "parquet":
             tables = _tables(settings)
@@ -167,8 +221,11 @@ def _load(settings: DataSettings) -> Dataset | TableDataset:
         case "folder":
             return load_folder(_file(settings), settings.test_fraction, tests)
         case name if ":" in name:
-            own = load_own(name, settings.test_fraction)
+            own = load_own(name, settings.test_fraction, settings.known_scale if settings.regression else None)
             return _first(own, tests) if tests else own
+        case "diabetes":
+            diabetes = load_diabetes(settings.known_scale())
+            return _first(diabetes, tests) if tests else diabetes
         case name if name == "digits" or name in KNOWN:
             return dataset_of(_complete(name), name, () if name == "digits" else KNOWN[name].names, tests)
     raise UserError(
@@ -199,6 +256,7 @@ def _tables(settings: DataSettings) -> TableDataset:
         settings.test_fraction,
         settings.columns,
         settings.layout,
+        settings.scale(),
     )
 
 

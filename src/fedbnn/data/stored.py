@@ -9,7 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedbnn.base.errors import UserError
-from fedbnn.data.dataset import Dataset, Floats, Labels, Names
+from fedbnn.data.dataset import Dataset, Floats, Labels, Names, Targets
+from fedbnn.data.targets import measured
+from fedbnn.models.regression import Scale
 
 Array = NDArray[Any]
 Half = Literal["train", "test"]
@@ -55,11 +57,13 @@ def best(candidates: Iterable[Stored]) -> Stored | None:
     return next((one for one in usable if one.complete), next(iter(usable), None))
 
 
-def dataset_of(stored: Stored, name: str, names: tuple[str, ...] = (), tests: int = 0) -> Dataset:
+def dataset_of(
+    stored: Stored, name: str, names: tuple[str, ...] = (), tests: int = 0, scale: Scale | None = None
+) -> Dataset:
     """Both halves as a checked data set with the first `tests` test records (0: all).
 
     Labels become 0 .. C - 1 in sorted order over train and test. They are named by the files, else by `names`,
-    else by themselves.
+    else by themselves. With a scale they are real numbers.
     """
     both = stored.read("train", "test")
     (x_train, y_train), (x_test, y_test) = both["train"], both["test"]
@@ -71,7 +75,16 @@ def dataset_of(stored: Stored, name: str, names: tuple[str, ...] = (), tests: in
             f"{stored.origin}: x_train is {x_train.dtype} and x_test {x_test.dtype}: "
             "uint8 images are divided by 255, others are not, so both must be the same"
         )
-    labels_train, labels_test, class_names = _labels(stored.origin, y_train, y_test, stored.names() or names)
+    labels_train: Targets
+    labels_test: Targets
+    if scale is None:
+        labels_train, labels_test, class_names = _labels(stored.origin, y_train, y_test, stored.names() or names)
+    else:
+        class_names = ()
+        labels_train, labels_test = (
+            measured(stored.origin, "y_train", y_train),
+            measured(stored.origin, "y_test", y_test),
+        )
     # Wrong lengths are for the Dataset to find: they must not be cut to fit.
     kept = slice(tests if 0 < tests < min(len(x_test), len(labels_test)) else None)
     group_test = stored.group("test")
@@ -86,6 +99,7 @@ def dataset_of(stored: Stored, name: str, names: tuple[str, ...] = (), tests: in
         class_names=class_names,
         group_train=stored.group("train"),
         group_test=None if group_test is None else group_test[kept],
+        scale=scale,
     )
 
 

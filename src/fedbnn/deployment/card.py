@@ -9,6 +9,7 @@ from torch import nn
 from fedbnn.base.version import __version__
 from fedbnn.deployment.loaded import LoadedRun
 from fedbnn.federation.evaluation import MEASURES, SCORES
+from fedbnn.models.regression import of_classes
 from fedbnn.report.figures import UNITS, show
 from fedbnn.report.privacy import in_words
 from fedbnn.report.schema import Result
@@ -34,7 +35,7 @@ class Agreement:
         x, kind = run.data.dataset.x_test[own], "test records"
         if not own.any():
             x, kind = run.data.loaded_alignment, "public alignment points"
-        full = run.predict(client, x).prediction.probs
+        full = of_classes(run.predict(client, x).prediction).probs
         with torch.inference_mode():
             mean = network(torch.from_numpy(x))
         same = float((full.argmax(1) == mean.argmax(1)).double().mean())

@@ -10,8 +10,8 @@ from fedbnn.base.errors import UserError
 from fedbnn.deployment.loaded import LoadedRun, load
 from fedbnn.federation.inputs import Inputs
 from fedbnn.federation.method import Variant
-from fedbnn.models.bayes import Prediction
 from fedbnn.models.label_prior import Prior
+from fedbnn.models.regression import of_classes
 
 
 class ClientClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit-learn has no types
@@ -48,7 +48,7 @@ class ClientClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  #
             if x.shape[1] != self.n_features_in_:
                 raise UserError(f"X: a record has {x.shape[1]} values, those of the run have {self.n_features_in_}")
             x = np.asarray(x, dtype=np.float32).reshape(-1, *shape)
-        found: Prediction = self.loaded.predict(self.client, x, variant=self.variant, prior=self.prior).prediction
+        found = of_classes(self.loaded.predict(self.client, x, variant=self.variant, prior=self.prior).prediction)
         probs: NDArray[np.float32] = found.probs.numpy()
         return probs
 

@@ -3,6 +3,7 @@
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from fedbnn.base.errors import UserError
 from fedbnn.deployment.loaded import LoadedRun
 from fedbnn.federation.method import Variant
 from fedbnn.models.label_prior import Prior
@@ -22,4 +23,6 @@ def estimator(
 
     made = ClientClassifier(run, client, variant, prior)
     made.loaded.index(client)  # what cannot be loaded is told now
+    if made.loaded.config.data.regression:
+        raise UserError(f"{made.loaded.path}: an estimator of scikit-learn is for classification, this is regression")
     return made

@@ -25,6 +25,8 @@ POSTERIOR, NETWORK, CARD = "posterior.safetensors", "model.onnx", "README.md"
 
 def export(run: LoadedRun, client: int | str, out: Path, *, onnx: bool = True) -> list[Path]:
     """Write a client's model into the new folder `out`; its files. Without `onnx`, no network."""
+    if run.config.data.regression:
+        raise UserError(f"{run.path}: models are exported in classification, this run is of regression")
     if out.exists():
         raise UserError(f"--out {out}: it is there already; name a folder that is not")
     if not out.parent.is_dir():

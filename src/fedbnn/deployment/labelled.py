@@ -1,4 +1,7 @@
-"""Labelled records, to calibrate predictions with: an .npz with arrays x and y, or a table with its target."""
+"""Labelled records, to calibrate predictions with: an .npz with arrays x and y, or a table with its target.
+
+In regression, where there are no classes, labels are real numbers.
+"""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -8,11 +11,12 @@ import numpy as np
 
 from fedbnn.base.errors import UserError
 from fedbnn.base.wording import did_you_mean, listing
-from fedbnn.data.csv_source import Table, class_name
-from fedbnn.data.dataset import Floats, Labels, check_records
+from fedbnn.data.csv_source import Table, class_name, number
+from fedbnn.data.dataset import Floats, Targets, check_records
 from fedbnn.data.npz_source import NpzFile
 from fedbnn.data.stored import inputs_of
 from fedbnn.data.tables.layout import Layout
+from fedbnn.data.targets import measured
 from fedbnn.deployment.new_records import TABLES, CodedTables, NewRecords
 from fedbnn.federation.inputs import Inputs
 
@@ -25,7 +29,7 @@ def read_labelled(
     shape: tuple[int, ...],
     layout: Layout,
     coded: CodedTables | None = None,
-) -> tuple[Floats, Labels]:
+) -> tuple[Floats, Targets]:
     """Inputs as loaded, and labels: names of classes, or in an .npz whole numbers 0 .. C - 1.
 
     Of a .csv these columns are read by name, or all but the target where none are given; of a table whose columns are
@@ -35,13 +39,16 @@ def read_labelled(
     if source.suffix == ".npz":
         file = NpzFile(source, origin)
         x, labels = inputs_of(origin, "x", file.array("x")), file.array("y")
-        if labels.ndim != 1 or labels.dtype.kind not in "iuU":
+        if not class_names:
+            y: Targets = measured(origin, "y", labels)
+        elif labels.ndim != 1 or labels.dtype.kind not in "iuU":
             raise UserError(
                 f"{origin}: y is {labels.dtype} of shape {labels.shape}; one class name or whole number a record"
             )
-        y = labels_of(labels, class_names, origin) if labels.dtype.kind == "U" else labels.astype(np.int64)
+        else:
+            y = labels_of(labels, class_names, origin) if labels.dtype.kind == "U" else labels.astype(np.int64)
     elif coded is not None and source.suffix in TABLES:
-        x, y = labelled(coded.file(source, origin), class_names, coded.target, origin)
+        x, y = labelled(coded.file(source, origin), class_names, coded.target, origin, layout.decimal)
     elif source.suffix == ".csv":
         table = Table.read(source, origin, layout.delimiter, layout.encoding)
         if not target:
@@ -58,15 +65,22 @@ def read_labelled(
     return x, y
 
 
-def labelled(records: NewRecords, class_names: Sequence[str], target: str, origin: str) -> tuple[Floats, Labels]:
+def labelled(
+    records: NewRecords, class_names: Sequence[str], target: str, origin: str, decimal: str = "."
+) -> tuple[Floats, Targets]:
     """Inputs and labels of a table that has the target column."""
     if records.targets is None:
-        raise UserError(f"{origin} has no column {target!r}, which holds the class")
-    return records.x, labels_of(records.targets, class_names, origin)
+        raise UserError(f"{origin} has no column {target!r}, which holds the {'class' if class_names else 'number'}")
+    return records.x, labels_of(records.targets, class_names, origin, decimal)
 
 
-def labels_of(given: Inputs, class_names: Sequence[str], origin: str) -> Labels:
-    """Labels by the names of their classes, or in memory by their numbers 0 .. C - 1."""
+def labels_of(given: Inputs, class_names: Sequence[str], origin: str, decimal: str = ".") -> Targets:
+    """Labels by the names of their classes, or in memory by their numbers 0 .. C - 1; without classes, real numbers."""
+    if not class_names:
+        values = [number(str(one), decimal) for one in np.asarray(given).ravel().tolist()]
+        if None in values:
+            raise UserError(f"{origin}: record {values.index(None)} has no finite number to predict")
+        return np.array(values, dtype=np.float32)
     index: dict[Any, int] = {name: i for i, name in enumerate(class_names)}
     found = []
     for one in np.asarray(given).ravel().tolist():

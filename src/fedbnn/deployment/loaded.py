@@ -17,9 +17,10 @@ from fedbnn.base.checkpoints import Checkpoint
 from fedbnn.base.errors import UserError
 from fedbnn.base.wording import did_you_mean, listing
 from fedbnn.data import FederatedData
+from fedbnn.deployment.estimated import SiteEstimate, check_wish
 from fedbnn.deployment.labelled import labels_of, read_labelled
 from fedbnn.deployment.new_records import TABLES, CodedTables, NewRecords, columns_of, ordered, read_inputs
-from fedbnn.deployment.predict import SitePrediction, asked_for
+from fedbnn.deployment.predict import SiteAnswer, SitePrediction, asked_for
 from fedbnn.features.standard import standard_features
 from fedbnn.federation.calibrated import NEEDED, Calibrated, Wish, seen_before
 from fedbnn.federation.engines import Site
@@ -31,9 +32,10 @@ from fedbnn.federation.method import Variant
 from fedbnn.federation.server import Server
 from fedbnn.methods.registry import find_method
 from fedbnn.models.abstention import CONFIDENCE
-from fedbnn.models.bayes import Prediction
 from fedbnn.models.conformal import Score, Within
 from fedbnn.models.label_prior import Known, Prior, checked, parsed
+from fedbnn.models.regression import Answer, Mixture, of_classes, records_of
+from fedbnn.models.regression.intervals import ConformalIntervals
 from fedbnn.models.training import Records, channels_last
 from fedbnn.runs.config import Config, as_of_today, parse_config
 from fedbnn.runs.experiment import Prepared
@@ -42,7 +44,7 @@ from fedbnn.runs.folder import RunFolder, differences, read_json
 BESIDE = ("foreign", "foreign_fingerprint")
 """Of partition.json, what has no part in predictions."""
 
-Ask = Callable[[Tensor], Prediction]
+Ask = Callable[[Tensor], Answer]
 
 
 def load(folder: str | Path, *, own_code: bool = False) -> "LoadedRun":
@@ -160,7 +162,7 @@ class LoadedRun:
         within: Within = "client",
         confidence: float = CONFIDENCE,
         calibration: tuple[Inputs, Inputs] | None = None,
-    ) -> SitePrediction:
+    ) -> SiteAnswer:
         """What a client's model says of records x, whose values are as in the data set's files.
 
         Of a pandas table the columns are found by name where the data came from a table. `variant` and `prior` are
@@ -168,9 +170,15 @@ class LoadedRun:
         that often; with `risk`, the model abstains so that its answers are wrong at most that often, both as
         `fedbnn.federation.calibrated` has it. They rest on the records that `data.calibration` kept from training, or
         on `calibration`: inputs and labels (names or numbers of classes).
+
+        In regression what comes back is a `SiteEstimate`; with `alpha`, every record gets an interval that misses the
+        true number at most that often.
         """
         wish = Wish(alpha, risk, score, within, confidence)
         at = self.index(client)
+        if self.config.data.regression:
+            check_wish(wish, prior)
+            return self._estimate(at, self._read(x), variant, alpha, calibration)
         shares = None if prior is None else checked(prior, len(self.class_names))
         wish.check_prior(shares)
         new = self._read(x)
@@ -179,16 +187,47 @@ class LoadedRun:
         calibrated = Calibrated()
         if wish.wanted:
             records, equal = self._calibration(at, calibration)
-            calibrated = Calibrated.fit(wish, ask(records.x), records.y, equal)
+            calibrated = Calibrated.fit(wish, of_classes(ask(records.x)), records.y, equal)
         return SitePrediction(
             self.clients[at],
             self.path.name,
             self.config.method_name,
             self.class_names,
-            ask(inputs),
+            of_classes(ask(inputs)),
             self._novelty(at, new.x),
             asked_for(shares),
             calibrated,
+            new.ids,
+            new.wrong,
+        )
+
+    def _estimate(
+        self,
+        at: int,
+        new: NewRecords,
+        variant: Variant | None,
+        alpha: float | None,
+        calibration: tuple[Inputs, Inputs] | None,
+    ) -> SiteEstimate:
+        """What a client's model says in regression."""
+        ask = self._asking(at, variant, None)
+        said = ask(seen_inputs(new.x, self._prepared.sites[at], raw=True))
+        assert isinstance(said, Mixture)
+        rule, equal = None, 0
+        if alpha is not None:
+            records, equal = self._calibration(at, calibration)
+            known = ask(records.x)
+            assert isinstance(known, Mixture)
+            rule = ConformalIntervals.fit(known.mean.numpy(), known.sd.numpy(), records.y.numpy(), alpha)
+        return SiteEstimate(
+            self.clients[at],
+            self.path.name,
+            self.config.method_name,
+            self.config.data.target,
+            said,
+            self._novelty(at, new.x),
+            rule,
+            equal,
             new.ids,
             new.wrong,
         )
@@ -202,9 +241,11 @@ class LoadedRun:
         prior: str | None = None,
         wish: Wish | None = None,
         calibration: Path | None = None,
-    ) -> SitePrediction:
+    ) -> SiteAnswer:
         """The same for the records of an .npz or .csv file, and a file of labelled ones to calibrate with."""
         wish = wish or Wish()
+        if self.config.data.regression:
+            check_wish(wish, prior)
         shares: Known | list[float] | None = None if prior is None else parsed(prior, self.class_names)
         target, shape = self.config.data.target, self.data.dataset.input_shape
         known = None
@@ -308,8 +349,9 @@ class LoadedRun:
         y = torch.from_numpy(labels_of(given[1], self.class_names, "calibration"))
         if len(x) != len(y):
             raise UserError(f"calibration: {len(x)} records, but {len(y)} labels")
-        records = Records(x, y)
-        return records, seen_before("calibration", [one.client for one in self._prepared.sites], records)
+        as_trained = records_of(x, y, self.data.dataset.scale)
+        equal = seen_before("calibration", [one.client for one in self._prepared.sites], as_trained)
+        return records_of(x, y), equal
 
     def _novelty(self, at: int, x: Inputs) -> Tensor:
         """How far each record is from the alignment set, by its values, whatever models see; nan where none is."""

@@ -27,6 +27,7 @@ from fedbnn.federation.message import MOST_SENT, MOST_WHOLE, BadMessage, Message
 from fedbnn.federation.method import Roster
 from fedbnn.models.bayes import Prediction
 from fedbnn.models.label_prior import Prior, checked
+from fedbnn.models.regression import of_classes
 
 LARGEST = 2**30  # bytes that a message to a site may have
 
@@ -127,7 +128,7 @@ class Node:
         newest = (turn.round_number, turn.message)
         if received is not None and received[0] >= turn.round_number:
             newest = received
-        return self._host_after(turn).predict(self._index, x, *newest, variant, asked)
+        return of_classes(self._host_after(turn).predict(self._index, x, *newest, variant, asked))
 
     @property
     def _index(self) -> int:

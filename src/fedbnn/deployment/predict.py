@@ -18,6 +18,7 @@ from fedbnn.base.errors import UserError
 from fedbnn.data.csv_source import Table
 from fedbnn.data.dataset import Floats, check_finite
 from fedbnn.deployment.alignment import read_alignment
+from fedbnn.deployment.estimated import FOREIGN, SiteEstimate
 from fedbnn.deployment.labelled import read_labelled
 from fedbnn.deployment.new_records import TABLES, CodedTables, NewRecords, read_inputs
 from fedbnn.deployment.node import Node
@@ -33,7 +34,6 @@ from fedbnn.models.training import Records, channels_last
 from fedbnn.privacy.chain import write_durably
 
 UNCERTAINTIES = ("total", "epistemic", "aleatoric")
-FOREIGN = "foreign"  # unlike anything in the alignment set
 NO_CLASS = "no class fits"  # the set of classes is empty
 
 View = Callable[[Floats], Floats]
@@ -166,10 +166,13 @@ def _in_a_cell(value: list[str] | bool) -> str:
     return "; ".join(value) if isinstance(value, list) else "yes" if value else "no"
 
 
-WRITERS: dict[str, Callable[[SitePrediction], bytes]] = {
+SiteAnswer = SitePrediction | SiteEstimate
+"""What a model says of new records, in classification or in regression."""
+
+WRITERS: dict[str, Callable[[SiteAnswer], bytes]] = {
     ".csv": lambda predictions: predictions.to_csv().encode(),
     ".json": lambda predictions: (json.dumps(predictions.to_dict(), indent=2) + "\n").encode(),
-    ".npz": SitePrediction.to_npz,
+    ".npz": lambda predictions: predictions.to_npz(),
 }
 
 
@@ -181,7 +184,7 @@ def check_out(out: Path) -> None:
         raise UserError(f"--out {out}: there is no folder {out.parent}")
 
 
-def write(predictions: SitePrediction, out: Path) -> None:
+def write(predictions: SiteAnswer, out: Path) -> None:
     write_durably(out, WRITERS[out.suffix](predictions))
 
 

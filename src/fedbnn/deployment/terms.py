@@ -126,6 +126,8 @@ class Terms:
             )
         if ":" in config.privacy.features:
             raise UserError(f"privacy.features = '{config.privacy.features}': {OWN_FEATURES}")
+        if data.dataset.scale is not None:
+            raise UserError("data.task = 'regression' is known to the local engine only: sites on Flower learn classes")
         raw = alignment_of(data)
         source = f"{data.alignment_source or data.dataset.name}: {len(raw)} inputs"
         if not data.alignment_source:

@@ -169,6 +169,6 @@ def seen_before(origin: str, clients: Iterable[Client], records: Records) -> int
 
 
 def _hashes(records: Records) -> list[bytes]:
-    """Of each record's values and label."""
+    """Of each record's values and label, or number."""
     rows = zip(records.x.cpu().contiguous().numpy(), records.y.tolist(), strict=True)
-    return [hashlib.sha256(x.tobytes() + b"|%d" % label).digest() for x, label in rows]
+    return [hashlib.sha256(x.tobytes() + f"|{label:.9g}".encode()).digest() for x, label in rows]

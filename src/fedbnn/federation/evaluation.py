@@ -1,6 +1,6 @@
 """How a model is scored: on test records of the client's own classes (the headline), and on all of them."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
@@ -25,7 +25,9 @@ from fedbnn.federation.metrics.predictions import Floats, Ints
 from fedbnn.federation.metrics.reliability import BINS as RELIABILITY_BINS
 from fedbnn.federation.metrics.selective import SLICES
 from fedbnn.federation.metrics.uncertainty import BINS as UNCERTAINTY_BINS
+from fedbnn.federation.regression_evaluation import REGRESSION_SCORES, RegressionEvaluation, evaluate_mixture
 from fedbnn.models.bayes import Prediction
+from fedbnn.models.regression import Answer, Mixture
 
 _ROUNDING = 1e-3  # of sums in single precision
 _MOST_COUNTED = 2**40
@@ -37,9 +39,10 @@ class Measure:
 
     title: str
     meaning: str  # in a few more words
-    unit: Literal["share", "plain", "bytes", "seconds"] = "plain"
+    unit: Literal["share", "plain", "target", "bytes", "seconds"] = "plain"  # target: in that of the target
     higher_is_better: bool = False
     brief: str = ""  # the title where room is scarce, if that is another one
+    aim: float | None = None  # what it should be, where neither more nor less is better
 
     @property
     def heading(self) -> str:
@@ -59,6 +62,11 @@ MEASURES: dict[str, Measure] = {
         "AUROC, epistemic uncertainty", "of foreign inputs; 0.5 is chance", higher_is_better=True
     ),
     "ood_auroc_total": Measure("AUROC, total uncertainty", "of foreign inputs; 0.5 is chance", higher_is_better=True),
+    "rmse": Measure("RMSE", "root mean squared error, in the target's unit", "target"),
+    "mae": Measure("MAE", "mean absolute error, in the target's unit", "target"),
+    "crps": Measure("CRPS", "continuous ranked probability score, in the target's unit", "target"),
+    "coverage_90": Measure("coverage", "of central 90 % intervals; 90 % is right", "share", aim=0.9),
+    "width_90": Measure("width", "of central 90 % intervals, in the target's unit", "target"),
     "bytes_up_per_client_round": Measure("sent", "by a client in a round", "bytes", brief="bytes up"),
     "bytes_down_per_client_round": Measure("received", "by a client in a round", "bytes", brief="bytes down"),
     "seconds": Measure("time", "for the whole run", "seconds", brief="seconds"),
@@ -66,6 +74,8 @@ MEASURES: dict[str, Measure] = {
 """By the field of result.json."""
 
 SCORES = ("own_class_accuracy", "all_class_accuracy", "nll", "brier", "ece", "mce", "all_class_nll")
+ALL_SCORES = (*SCORES, *(name for name in REGRESSION_SCORES if name not in SCORES))
+"""Of classification and of regression."""
 DETECTION = ("ood_auroc_epistemic", "ood_auroc_total")
 MOST = dict.fromkeys((*SCORES, *DETECTION), 1.0) | {"nll": 30.0, "all_class_nll": 30.0, "brier": 2.0}
 """The greatest value of each, the least is 0; of a negative log-likelihood, the smallest probability gives 27.6."""
@@ -155,13 +165,35 @@ def _check_counts(edges: Floats, bins: int, *counts: Ints) -> None:
         raise ValueError(f"a count is not between 0 and {_MOST_COUNTED}")
 
 
-def headline(variants: Mapping[str, Evaluation]) -> Evaluation:
+Scored = Evaluation | RegressionEvaluation
+"""One client's scores, in classification or in regression."""
+
+
+def scored_from(data: Mapping[str, Any]) -> Scored:
+    """What `to_dict` of either gave, also by way of JSON; ValueError for anything else, whoever made it."""
+    regression = isinstance(data, Mapping) and "pit" in data
+    return RegressionEvaluation.from_dict(data) if regression else Evaluation.from_dict(data)
+
+
+def scores_among(names: Collection[str]) -> tuple[str, ...]:
+    """The scores of the task that these are of."""
+    return REGRESSION_SCORES if "crps" in names else SCORES
+
+
+def headline(variants: Mapping[str, Scored]) -> Scored:
     """The evaluation of the model that a method is judged by: the first it names."""
     return next(iter(variants.values()))
 
 
-def evaluate(prediction: Prediction, labels: Tensor, own: Tensor) -> Evaluation:
-    """Score a prediction; `own` marks the records of the client's own classes."""
+def evaluate(prediction: Answer, labels: Tensor, own: Tensor) -> Scored:
+    """Score a prediction; `own` marks the records that are the client's concern."""
+    if isinstance(prediction, Mixture):
+        return evaluate_mixture(prediction, labels, own)
+    return evaluate_classes(prediction, labels, own)
+
+
+def evaluate_classes(prediction: Prediction, labels: Tensor, own: Tensor) -> Evaluation:
+    """Score class probabilities; `own` marks the records of the client's own classes."""
     probs, y, mine = prediction.probs.numpy(), labels.numpy(), own.numpy()
     own_probs, own_y = probs[mine], y[mine]
     bins = reliability(own_probs, own_y)
@@ -185,8 +217,8 @@ def evaluate(prediction: Prediction, labels: Tensor, own: Tensor) -> Evaluation:
     )
 
 
-def with_detection(evaluation: Evaluation, prediction: Prediction, own: Tensor, foreign: Prediction) -> Evaluation:
-    """The same with the scores of DETECTION: how well uncertainty tells foreign inputs from records of own classes.
+def with_detection(evaluation: Scored, prediction: Answer, own: Tensor, foreign: Answer) -> Scored:
+    """The same with the scores of DETECTION: how well uncertainty tells foreign inputs from the client's own records.
 
     Each is an AUROC: 1 where every foreign input is less certain than every own record, 0.5 by chance, and so for the
     epistemic part of a model without weight draws, which is 0 for all.

@@ -10,13 +10,13 @@ from fedbnn.base.arguments import check_kind
 from fedbnn.base.errors import UserError
 from fedbnn.federation.callback import Callback, several
 from fedbnn.federation.engines import Engine, InProcess, Site
-from fedbnn.federation.evaluation import Evaluation, headline
+from fedbnn.federation.evaluation import Scored, headline
 from fedbnn.federation.inputs import Inputs, seen_inputs
 from fedbnn.federation.message import Message
 from fedbnn.federation.method import Method, Roster, State, Variant
 from fedbnn.federation.server import Server
-from fedbnn.models.bayes import Prediction
 from fedbnn.models.label_prior import Prior, checked
+from fedbnn.models.regression import Answer
 
 
 @dataclass(frozen=True)
@@ -46,14 +46,16 @@ class Round:
 
     number: int
     turns: Mapping[int, Turn]
-    scores: Mapping[int, Mapping[str, Evaluation]] = field(default_factory=dict)  # by client and variant
+    scores: Mapping[int, Mapping[str, Scored]] = field(default_factory=dict)  # by client and variant
     seconds: float = 0.0
 
     def __repr__(self) -> str:
         parts = [f"{len(self.turns)} turns"]
         if self.scores:
-            own = [headline(variants).scores["own_class_accuracy"] for variants in self.scores.values()]
-            parts.append(f"own-class accuracy {sum(own) / len(own):.1%}")
+            scores = [headline(variants).scores for variants in self.scores.values()]
+            name = "crps" if "crps" in scores[0] else "own_class_accuracy"
+            value = sum(one[name] for one in scores) / len(scores)
+            parts.append(f"CRPS {value:.4g}" if name == "crps" else f"own-class accuracy {value:.1%}")
         if rejected := sum(bool(turn.rejected) for turn in self.turns.values()):
             parts.append(f"{rejected} rejected")
         return f"<Round {self.number}: {', '.join(parts)}, {self.seconds:.1f} s>"
@@ -189,14 +191,14 @@ class Federation:
                 break
         return held
 
-    def evaluate(self, listener: Listener = _nobody, foreign: bool = False) -> dict[int, Mapping[str, Evaluation]]:
+    def evaluate(self, listener: Listener = _nobody, foreign: bool = False) -> dict[int, Mapping[str, Scored]]:
         """Scores of every client's models as they are now, the method's headline variant first.
 
         A client without records of its own to be scored on has none.
 
         With `foreign`, their uncertainty is also tried on the sites' foreign inputs: this costs another pass.
         """
-        scores: dict[int, Mapping[str, Evaluation]] = {}
+        scores: dict[int, Mapping[str, Scored]] = {}
         messages = self._server.messages([site.client.index for site in self.sites if site.scored])
         for client, evaluation in self.engine.evaluate(self.round_number, messages, foreign):
             scores[client] = evaluation
@@ -211,7 +213,7 @@ class Federation:
         prior: Prior | None = None,
         *,
         raw: bool = False,
-    ) -> Prediction:
+    ) -> Answer:
         """The predictive distribution of a client's model: of this variant, or of the method's headline.
 
         `x` is a NumPy array, a torch tensor or a pandas table, a record a row. With `raw` its values are as in the data
@@ -220,9 +222,12 @@ class Federation:
 
         `prior` says how likely each class is before its record is seen: "own" (as among the client's records),
         "uniform", "estimate" (as fits the inputs x best), or a share for each class. Without one it is the variant's.
+        In regression there is none, and what comes back is a `Mixture` in the target's own unit.
         """
         if client not in range(len(self.sites)):
             raise UserError(f"client = {client!r}: there are {len(self.sites)}, numbered from 0")
+        if prior is not None and self.roster.regression:
+            raise UserError("prior: it is for classes, and in regression there are none")
         asked = None if prior is None else checked(prior, self.roster.classes)
         message = self.method.broadcast(self.server, client)
         inputs = seen_inputs(x, self.sites[client], raw=raw)

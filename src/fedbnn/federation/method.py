@@ -8,7 +8,7 @@ Randomness comes in as a `Stream`. Diagnostics are returned beside the state, ne
 import inspect
 import json
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
 from functools import lru_cache
 from pathlib import Path
@@ -24,9 +24,10 @@ from fedbnn.base.randomness import Stream
 from fedbnn.data.identity import identify, numbering
 from fedbnn.federation.message import Message, UploadSpec
 from fedbnn.models.architectures import ModelSettings, build
-from fedbnn.models.bayes import Prediction
+from fedbnn.models.bayes import average
 from fedbnn.models.label_prior import smoothed_shares, uniform
 from fedbnn.models.network import FlatNetwork
+from fedbnn.models.regression import OUTPUTS, Answer, Measured, Scale, mixture_over
 from fedbnn.models.training import Records, TrainingSettings
 from fedbnn.privacy import Account, Budget, Guarantee, PrivacySettings, ReleaseGate
 
@@ -80,7 +81,7 @@ class Client:
     name: str
     train: Records
     alignment: Tensor = field(repr=False)
-    classes: int
+    classes: int  # 0: regression, whose targets are real numbers
     model: ModelSettings
     training: TrainingSettings
     rounds: int  # exchanges that are planned: a budget that is spent a piece a round is divided by it
@@ -95,6 +96,16 @@ class Client:
     cap: Budget | None = None  # the most that all releases from its records may cost, ever; None: what the run may
     run: str = ""  # what tells this run's charges from those of others
     disjoint: bool = False  # the owner of the ledgers declares that its sets of records are of different people
+    scale: Scale | None = None  # of the target in regression: `train` has it standardised
+
+    @property
+    def regression(self) -> bool:
+        return self.classes == 0
+
+    @property
+    def outputs(self) -> int:
+        """How many numbers its network gives for a record."""
+        return self.classes or OUTPUTS
 
     @property
     def device(self) -> torch.device:
@@ -144,7 +155,7 @@ class Client:
         """The client's architecture. Scratch space, shared by all clients of this process with the same model:
         whoever uses it first writes the weights it wants.
         """
-        return self.network_with(self.classes)
+        return self.network_with(self.outputs)
 
     def network_with(self, outputs: int) -> FlatNetwork:
         """The client's architecture with another number of outputs, e.g. as an embedding."""
@@ -153,8 +164,17 @@ class Client:
 
     def initial_weights(self) -> Tensor:
         """Weights as the model's own initialisation draws them for this client."""
-        weights = _initial(self.model, tuple(self.train.x.shape[1:]), self.classes, self.seed, self.index)
+        weights = _initial(self.model, tuple(self.train.x.shape[1:]), self.outputs, self.seed, self.index)
         return weights.to(self.device)
+
+    def says(self, weights: Iterator[Tensor], x: Tensor) -> Answer:
+        """What its network says of x over these weight vectors, each as likely as the others."""
+        return mixture_over(self.network, weights, x) if self.regression else average(self.network, weights, x)
+
+    def taught(self, target: Tensor) -> Records:
+        """The alignment set with a target: class probabilities, or in regression means and log variances."""
+        of_gaussians = Measured.of_gaussians
+        return of_gaussians(self.alignment, target) if self.regression else Records(self.alignment, target)
 
 
 @lru_cache(maxsize=16)
@@ -172,7 +192,7 @@ class Roster:
     """What the server knows: who takes part with which model, which classes, and the public alignment set."""
 
     names: tuple[str, ...]
-    classes: int
+    classes: int  # as in `Client`
     alignment: Tensor = field(repr=False)
     models: tuple[ModelSettings, ...]
     rounds: int  # exchanges that are planned
@@ -194,16 +214,25 @@ class Roster:
     def clients(self) -> int:
         return len(self.names)
 
+    @property
+    def regression(self) -> bool:
+        return self.classes == 0
+
+    @property
+    def outputs(self) -> int:
+        """How many numbers a network gives for a record."""
+        return self.classes or OUTPUTS
+
     def network(self, client: int, outputs: int | None = None) -> FlatNetwork:
         """A client's architecture: scratch space, as `Client.network`."""
         shape = tuple(self.alignment.shape[1:])
         model, device = json.dumps(asdict(self.models[client])), self.alignment.device
-        return _scratch(model, shape, outputs or self.classes, self.seed, device)
+        return _scratch(model, shape, outputs or self.outputs, self.seed, device)
 
     def initial_weights(self, client: int, outputs: int | None = None) -> Tensor:
         """Weights as this client's model would start with, were it on its own."""
         shape = tuple(self.alignment.shape[1:])
-        return _initial(self.models[client], shape, outputs or self.classes, self.seed, client)
+        return _initial(self.models[client], shape, outputs or self.outputs, self.seed, client)
 
 
 class Update(NamedTuple, Generic[S]):
@@ -221,6 +250,7 @@ class Method(ABC, Generic[S, V]):
     summary: ClassVar[str]
     needs_protection: ClassVar[bool] = True  # sends what a mechanism of `privacy` would have to protect, and cannot
     one_architecture: ClassVar[bool] = False  # all clients must run the same, or the server does not start
+    regression: ClassVar[bool] = False  # also knows targets that are real numbers
     partly_bayesian: ClassVar[bool] = False  # knows weights that learn without a posterior beside those with one
     client_state: ClassVar[type[Any]]
     server_state: ClassVar[type[Any]]
@@ -243,6 +273,8 @@ class Method(ABC, Generic[S, V]):
 
     def check_client(self, client: Client) -> None:
         """Raise a UserError if this client cannot take part; asked before any work is done."""
+        if client.regression and not self.regression:
+            raise UserError(f"method '{self.name}' is for classification, but data.task = 'regression'")
         if client.privacy.on and self.needs_protection:
             raise UserError(
                 f"method '{self.name}' has no private exchange: privacy.mechanism = '{client.privacy.mechanism}' "
@@ -271,8 +303,8 @@ class Method(ABC, Generic[S, V]):
         """One turn. Round 0 is the warm-up: nobody has sent anything yet."""
 
     @abstractmethod
-    def predict(self, state: S, client: Client, x: Tensor, rng: Stream) -> Prediction:
-        """The predictive distribution of a state's model for records x."""
+    def predict(self, state: S, client: Client, x: Tensor, rng: Stream) -> Answer:
+        """The predictive distribution of a state's model for records x; in regression, of standardised targets."""
 
     def scored(self, state: S, client: Client, message: Message, rng: Stream) -> Mapping[Variant, S]:
         """Which models are scored, the headline first, each as a state that `predict` takes.
@@ -282,8 +314,8 @@ class Method(ABC, Generic[S, V]):
         """
         return {"personal": state}
 
-    # A prediction stands under a label prior: how likely each class is before its record is seen. What `predict` gives
-    # is put under the prior that is asked for by their ratio (`fedbnn.models.label_prior`).
+    # In classification a prediction stands under a label prior: how likely each class is before its record is seen.
+    # What `predict` gives is put under the prior that is asked for by their ratio (`fedbnn.models.label_prior`).
 
     def trained_prior(self, variant: Variant, client: Client) -> Tensor:
         """Which label prior this variant's answers stand under as `predict` gives them.

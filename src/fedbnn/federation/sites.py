@@ -19,6 +19,7 @@ from fedbnn.federation.engines import Site
 from fedbnn.federation.method import Client
 from fedbnn.models.architectures import Factory, ModelSettings, assign, settings_of
 from fedbnn.models.network import probe
+from fedbnn.models.regression import records_of
 from fedbnn.models.training import Records, TrainingSettings, channels_last
 from fedbnn.privacy import PrivacySettings
 
@@ -57,7 +58,7 @@ def make_sites(
     training = training or TrainingSettings()
     check_augmentation(training, data.input_shape)
     shared: dict[str, _Shared] = {}
-    multiplicity = data.multiplicity
+    multiplicity, scale = data.multiplicity, data.dataset.scale
     measured: list[tuple[ModelSettings, int, int]] = []
     sites = []
     for index, model in enumerate(assign(settings, data.n_clients)):
@@ -70,9 +71,10 @@ def make_sites(
         client = Client(
             index=index,
             name=name,
-            train=Records(channels_last(torch.from_numpy(own_x)), torch.from_numpy(own_y)),
+            train=records_of(channels_last(torch.from_numpy(own_x)), torch.from_numpy(own_y), scale),
             alignment=common.alignment,
             classes=data.dataset.classes,
+            scale=scale,
             model=model,
             training=common.training,
             rounds=rounds,
@@ -83,13 +85,13 @@ def make_sites(
             identity=torch.from_numpy(data.identity(index)) if identified or ledgers is not None else None,
         )
         if all(model != known for known, _, _ in measured):
-            operations = probe(client.network, common.data.input_shape, data.dataset.classes, model.name)
+            operations = probe(client.network, common.data.input_shape, client.outputs, model.name)
             measured.append((model, client.network.size, operations))
         size, operations = next((n, ops) for known, n, ops in measured if known == model)
         held_out = None
         if data.calibration_indices:
             held_x, held_y = common.data.calibration_arrays(index)
-            held_out = Records(channels_last(torch.from_numpy(held_x)), torch.from_numpy(held_y))
+            held_out = records_of(channels_last(torch.from_numpy(held_x)), torch.from_numpy(held_y))
         view = common.data.input_view
         sites.append(Site(client, common.evaluation, own, size, operations, common.foreign, held_out, view, split))
     if not any(site.scored for site in sites):
@@ -118,7 +120,7 @@ class _Shared:
             data,
             training,
             channels_last(torch.from_numpy(data.alignment())),
-            Records(channels_last(torch.from_numpy(x)), torch.from_numpy(y)),
+            records_of(channels_last(torch.from_numpy(x)), torch.from_numpy(y)),
             None if foreign is None else channels_last(torch.from_numpy(data.seen(foreign))),
         )
 

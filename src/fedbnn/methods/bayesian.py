@@ -9,8 +9,9 @@ from fedbnn.base.randomness import Stream
 from fedbnn.base.settings import settings
 from fedbnn.federation.method import Client, State
 from fedbnn.methods.rehearsal import Rehearsal, local_batches
-from fedbnn.models.bayes import Anchor, Gaussian, Prediction, fit, predict
+from fedbnn.models.bayes import Anchor, Gaussian, fit, weight_draws
 from fedbnn.models.bayesian_part import without_posterior
+from fedbnn.models.regression import Answer
 
 
 @dataclass(frozen=True)
@@ -81,6 +82,6 @@ class BayesianTraining:
             rest_rate=client.model.rest_rate,
         )
 
-    def outputs(self, q: Gaussian, client: Client, x: Tensor, rng: Stream) -> Prediction:
+    def outputs(self, q: Gaussian, client: Client, x: Tensor, rng: Stream) -> Answer:
         """The predictive distribution of the client's network under q."""
-        return predict(client.network, q, x, self.mc_samples, rng.child("predict").torch())
+        return client.says(weight_draws(q, self.mc_samples, rng.child("predict").torch()), x)

@@ -18,9 +18,10 @@ from fedbnn.base.settings import settings
 from fedbnn.federation.message import Message, UploadSpec
 from fedbnn.federation.method import Client, Method, Promise, Roster, State, Update
 from fedbnn.methods.consensus import Rule, join, output_of, target_of
+from fedbnn.methods.gaussian_consensus import gaussian_target, join_gaussians
 from fedbnn.methods.mechanisms import mechanism_of
 from fedbnn.methods.mechanisms.mechanism import ConsensusState
-from fedbnn.models.bayes import Prediction
+from fedbnn.models.regression import Answer, Mixture
 from fedbnn.privacy import Guarantee, PrivacySettings
 
 
@@ -40,6 +41,7 @@ class Exchange(Method[S, ConsensusState]):
 
     server_state = ConsensusState
     needs_protection = False  # knows every mechanism
+    regression = True
 
     gamma: float = Field(default=0.7, ge=0, le=1, description="trust in the consensus against the client's own output")
     consensus: Rule = Field(
@@ -47,13 +49,15 @@ class Exchange(Method[S, ConsensusState]):
         description="how outputs are joined: mean_logits, mean_probabilities, sharpened (a power of the mean "
         "probabilities), corrected (these divided by their average over the alignment set first; for balanced sets), "
         "by_class (clients weighted by how often they name a class, and sharpened) or projected (mean, put on the "
-        "simplex); each privacy.mechanism but none has its own",
+        "simplex); each privacy.mechanism but none has its own; in regression Gaussians are joined by precision, or "
+        "with mean_probabilities as a mixture",
     )
     sharpen: float = Field(default=3.0, gt=0, description="power of the sharpened, corrected and by_class consensus")
 
     def check_client(self, client: Client) -> None:
         super().check_client(client)
         if client.privacy.on:
+            _classes_only(client.privacy, client.regression)
             client.privacy.check_records(client.name, len(client.train))
             client.privacy.plan(client.rounds, client.multiplicity, client.clients)
 
@@ -67,8 +71,10 @@ class Exchange(Method[S, ConsensusState]):
         """How outputs are joined, which the mechanism decides if it has a rule of its own."""
         return mechanism_of(privacy).rule or self.consensus
 
-    def target(self, message: Message, client: Client, own: Callable[[], Prediction]) -> Tensor | None:
+    def target(self, message: Message, client: Client, own: Callable[[], Answer]) -> Tensor | None:
         """The corrected target on the alignment set, as class probabilities; None while there is no consensus.
+
+        In regression: as means and log variances.
 
         `own` is the client's own prediction there.
         """
@@ -76,8 +82,8 @@ class Exchange(Method[S, ConsensusState]):
         if phi_bar is None:
             return None
         rule = self.rule(client.privacy)
-        phi = output_of(own(), rule) if self.gamma < 1 else torch.zeros_like(phi_bar)  # not worth the time
-        return target_of(phi_bar, phi, self.gamma, rule)
+        phi = said(own(), rule) if self.gamma < 1 else torch.zeros_like(phi_bar)  # not worth the time
+        return (gaussian_target if client.regression else target_of)(phi_bar, phi, self.gamma, rule)
 
     def exchange_of(self, client: Client, message: Message) -> int:
         return mechanism_of(client.privacy).exchange_of(message, client.privacy)
@@ -88,13 +94,13 @@ class Exchange(Method[S, ConsensusState]):
         client: Client,
         message: Message,
         round_number: int,
-        own: Callable[[], Prediction],
+        own: Callable[[], Answer],
         info: Mapping[str, float],
     ) -> Update[S]:
         """The end of a turn: what leaves the client; `own` is its network's prediction on the alignment set."""
 
         def outputs() -> Tensor:
-            return output_of(own(), self.rule(client.privacy))
+            return said(own(), self.rule(client.privacy))
 
         sent, memory = mechanism_of(client.privacy).reply(state.memory, client, message, round_number, outputs)
         return Update(replace(state, memory=memory), sent, info)
@@ -104,6 +110,7 @@ class Exchange(Method[S, ConsensusState]):
             raise UserError(
                 f"method '{self.name}' exchanges outputs on the alignment set: data.alignment must be at least 1"
             )
+        _classes_only(roster.privacy, roster.regression)
         return mechanism_of(roster.privacy).server_init(roster)
 
     def expected_upload(self, roster: Roster, client: int) -> UploadSpec:
@@ -113,7 +120,8 @@ class Exchange(Method[S, ConsensusState]):
         self, state: ConsensusState, replies: Mapping[int, Message], roster: Roster, rng: Stream
     ) -> ConsensusState:
         def consensus(phi: Tensor) -> Tensor:
-            return join(phi, self.rule(roster.privacy), self.sharpen)
+            rule = self.rule(roster.privacy)
+            return join_gaussians(phi, rule) if roster.regression else join(phi, rule, self.sharpen)
 
         return mechanism_of(roster.privacy).server_update(state, replies, roster, consensus)
 
@@ -128,3 +136,16 @@ class Exchange(Method[S, ConsensusState]):
 
     def expected_reply(self, roster: Roster, client: int, message: Message) -> UploadSpec:
         return mechanism_of(roster.privacy).expected_reply(roster, message)
+
+
+def said(answer: Answer, rule: Rule) -> Tensor:
+    """What a client sends of its prediction under this rule."""
+    return answer.gaussian if isinstance(answer, Mixture) else output_of(answer, rule)
+
+
+def _classes_only(privacy: PrivacySettings, regression: bool) -> None:
+    if privacy.on and regression:
+        raise UserError(
+            f"privacy.mechanism = '{privacy.mechanism}' is for classification, but data.task = 'regression'; set it to "
+            "none"
+        )

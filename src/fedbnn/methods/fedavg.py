@@ -18,3 +18,4 @@ class FedAvg(SharedPoint, Averaging[Point]):
 
     name = "fedavg"
     summary = "the average of all clients' weights, one architecture"
+    regression = True

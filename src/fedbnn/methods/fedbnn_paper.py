@@ -26,7 +26,8 @@ from fedbnn.federation.message import Message
 from fedbnn.federation.method import Client, Update
 from fedbnn.methods.bayesian import BayesianTraining, Posterior
 from fedbnn.methods.exchange import Exchange, ExchangeState
-from fedbnn.models.bayes import Gaussian, Prediction, kl_divergence, tune_prior
+from fedbnn.models.bayes import Gaussian, kl_divergence, tune_prior
+from fedbnn.models.regression import Answer
 
 
 @dataclass(frozen=True)
@@ -52,8 +53,7 @@ class FunctionSpacePrior:
         return tune_prior(
             client.network,
             q,
-            client.alignment,
-            target,
+            client.taught(target),
             count=self.prior_steps,
             batch_size=self.prior_batch,
             learning_rate=self.prior_learning_rate,
@@ -92,9 +92,9 @@ class FedBNNPaper(FunctionSpacePrior, BayesianTraining, Exchange[PaperState]):
         phi = partial(self.phi, q, client, rng.child("upload"))
         return self.replied(new, client, message, round_number, phi, info)
 
-    def phi(self, q: Gaussian, client: Client, rng: Stream) -> Prediction:
+    def phi(self, q: Gaussian, client: Client, rng: Stream) -> Answer:
         """phi_i(AD) under q."""
         return self.outputs(q, client, client.alignment, rng)
 
-    def predict(self, state: PaperState, client: Client, x: Tensor, rng: Stream) -> Prediction:
+    def predict(self, state: PaperState, client: Client, x: Tensor, rng: Stream) -> Answer:
         return self.outputs(state.q, client, x, rng)

@@ -17,8 +17,8 @@ from fedbnn.federation.method import Client, Update
 from fedbnn.methods.consensus import Rule
 from fedbnn.methods.exchange import Exchange, ExchangeState
 from fedbnn.methods.point import Point, PointTraining, point_outputs
-from fedbnn.models.bayes import Prediction
-from fedbnn.models.training import Records, fit_point, steps
+from fedbnn.models.regression import Answer
+from fedbnn.models.training import fit_point, steps
 
 
 @dataclass(frozen=True)
@@ -67,7 +67,7 @@ class FedMD(PointTraining, Exchange[FedMDState]):
             client.network,
             weights,
             steps(
-                Records(client.alignment, target),
+                client.taught(target),
                 self.digest_steps,
                 self.digest_batch,
                 rng.child("digest").torch(),
@@ -77,5 +77,5 @@ class FedMD(PointTraining, Exchange[FedMDState]):
             weight_decay=0.0,
         )
 
-    def predict(self, state: FedMDState, client: Client, x: Tensor, rng: Stream) -> Prediction:
+    def predict(self, state: FedMDState, client: Client, x: Tensor, rng: Stream) -> Answer:
         return point_outputs(state.weights, client, x)

@@ -24,7 +24,6 @@ from dataclasses import dataclass
 import torch
 from pydantic import Field
 from torch import Tensor
-from torch.nn import functional
 
 from fedbnn.base.randomness import Stream
 from fedbnn.base.settings import settings
@@ -53,7 +52,7 @@ def fisher(network: FlatNetwork, weights: Tensor, batches: Iterator[Records], re
     total = torch.zeros_like(weights)
     for batch in batches:
         network.gradient.zero_()
-        functional.cross_entropy(network(batch.x), batch.y).backward()
+        batch.loss(network(batch.x)).backward()
         total.addcmul_(network.gradient, network.gradient, value=len(batch) / records)
     return total
 
@@ -76,6 +75,7 @@ class FOLA(PointModel, PointTraining, Method[Point, Laplace]):
     summary = "a product of the clients' Laplace approximations, one architecture"
     server_state = Laplace
     one_architecture = True
+    regression = True
 
     prior_weight: float = Field(
         default=1.0, ge=0, description="weight of the server's posterior as a prior in local training"

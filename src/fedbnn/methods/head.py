@@ -38,6 +38,7 @@ AD is then a record with an unsure label, all of them as much as NOISY_WEIGHT ti
 """
 
 from dataclasses import dataclass
+from typing import ClassVar, Self
 
 import torch
 from torch import Tensor
@@ -71,6 +72,8 @@ class Head:
         grip: how firmly a speaking head is held to the consensus, in records.
     """
 
+    doubt: ClassVar[float] = DOUBT
+
     client: Client
     standard: StandardFeatures
     features: StandardFeatures | KernelFeatures
@@ -79,7 +82,7 @@ class Head:
     grip: float = GRIP
 
     @classmethod
-    def of(cls, client: Client, sd: float, trust: float, grip: float = GRIP) -> "Head":
+    def of(cls, client: Client, sd: float, trust: float, grip: float = GRIP) -> Self:
         if client.model.body:
             standard = standard_features(client.alignment.cpu(), PLAIN, mirrored=False)
             return cls(client, standard, kernel_features(standard), sd, trust, grip)
@@ -145,11 +148,11 @@ class Head:
         Each draw is a random linear function of the direction of z, so that it is one function for all inputs.
         """
         z = self.standard(x.cpu())
-        variance = DOUBT**2 * (1 - 1 / self.standard.novelty(z).clamp_min(1.0))
+        variance = self.doubt**2 * (1 - 1 / self.standard.novelty(z).clamp_min(1.0))
         if isinstance(self.features, KernelFeatures):
             variance = variance + OPEN**2 * self.features.open(x.cpu())
         generator = rng.on_cpu().child("beyond").torch()
-        normal = torch.randn(count, z.shape[1], self.client.classes, generator=generator, dtype=torch.float64)
+        normal = torch.randn(count, z.shape[1], self._targets().shape[1], generator=generator, dtype=torch.float64)
         direction = z / torch.linalg.vector_norm(z, dim=1, keepdim=True).clamp_min(1e-12)
         return torch.einsum("nk,dkc->dnc", direction * variance.sqrt().unsqueeze(1), normal)
 
@@ -160,11 +163,14 @@ class Head:
 
     @property
     def _own(self) -> tuple[Tensor, Tensor]:
-        """Features and one-hot labels of the client's records; one without finite numbers says nothing."""
-        train = self.client.train
-        z, labels = self.features(train.x.cpu()), one_hot(train.y.cpu(), self.client.classes).double()
+        """Features and targets of the client's records; one without finite numbers says nothing."""
+        z, targets = self.features(self.client.train.x.cpu()), self._targets()
         known = z.isfinite().all(1)
-        return z[known], labels[known]
+        return z[known], targets[known]
+
+    def _targets(self) -> Tensor:
+        """One-hot labels of the client's records."""
+        return one_hot(self.client.train.y.cpu(), self.client.classes).double()
 
 
 def own_offset(client: Client) -> Tensor:

@@ -14,6 +14,7 @@ class Local(PointModel, PointTraining, Alone[Point]):
 
     name = "local"
     summary = "every client trains a plain network alone"
+    regression = True
 
     learning_rate: float = with_default(PointTraining, "learning_rate", 3e-4)
 

@@ -8,7 +8,7 @@ from fedbnn.federation.message import Message
 from fedbnn.federation.method import Client, Update
 from fedbnn.methods.alone import Alone
 from fedbnn.methods.bayesian import BayesianTraining, Posterior
-from fedbnn.models.bayes import Prediction
+from fedbnn.models.regression import Answer
 
 
 @settings
@@ -17,6 +17,7 @@ class LocalBNN(BayesianTraining, Alone[Posterior]):
 
     name = "local_bnn"
     partly_bayesian = True
+    regression = True
     summary = "every client trains a Bayesian network alone"
     client_state = Posterior
 
@@ -30,5 +31,5 @@ class LocalBNN(BayesianTraining, Alone[Posterior]):
         q, loss = self.train(state.q, self.alone_prior(client), client, passes, rng)
         return Update(Posterior(q.theta), Message(), {"loss": loss})
 
-    def predict(self, state: Posterior, client: Client, x: Tensor, rng: Stream) -> Prediction:
+    def predict(self, state: Posterior, client: Client, x: Tensor, rng: Stream) -> Answer:
         return self.outputs(state.q, client, x, rng)

@@ -22,8 +22,9 @@ from fedbnn.federation.message import Message
 from fedbnn.federation.method import Client, Roster, Update, Variant
 from fedbnn.methods.averaging import Relaxed
 from fedbnn.methods.bayesian import Posterior
-from fedbnn.models.bayes import Anchor, Gaussian, Prediction, VariationalStep, kl_divergence, predict
+from fedbnn.models.bayes import Anchor, Gaussian, VariationalStep, kl_divergence, weight_draws
 from fedbnn.models.network import FlatNetwork
+from fedbnn.models.regression import Answer
 from fedbnn.models.training import Records, steps
 
 
@@ -88,6 +89,7 @@ class PFedBayes(Relaxed[Posterior]):
     summary = "personal posteriors around an averaged distribution over weights"
     client_state = Posterior
     by_records = False
+    regression = True
 
     learning_rate: float = Field(default=1e-3, gt=0, description="Adam's learning rate, of q and of w")
     zeta: float = Field(default=10.0, gt=0, description="weight of KL[q || w] against the log-likelihood")
@@ -125,8 +127,8 @@ class PFedBayes(Relaxed[Posterior]):
         info = {"loss": loss, "kl": float(kl_divergence(q, w)), "mean_sd": float(q.sd.mean())}
         return Update(Posterior(q.theta), self.upload(w.theta, client), info)
 
-    def predict(self, state: Posterior, client: Client, x: Tensor, rng: Stream) -> Prediction:
-        return predict(client.network, state.q, x, self.mc_samples, rng.child("predict").torch())
+    def predict(self, state: Posterior, client: Client, x: Tensor, rng: Stream) -> Answer:
+        return client.says(weight_draws(state.q, self.mc_samples, rng.child("predict").torch()), x)
 
     def scored(self, state: Posterior, client: Client, message: Message, rng: Stream) -> Mapping[Variant, Posterior]:
         return {"personal": state, "global": Posterior(message.arrays["weights"])}

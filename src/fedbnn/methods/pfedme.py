@@ -16,7 +16,6 @@ from typing import Self
 import torch
 from pydantic import Field, model_validator
 from torch import Tensor
-from torch.nn import functional
 
 from fedbnn.base.randomness import Stream
 from fedbnn.base.settings import settings
@@ -47,7 +46,7 @@ def moreau(
     for batch in batches:
         for _ in range(inner_steps):
             network.gradient.zero_()
-            loss = functional.cross_entropy(network(batch.x), batch.y)
+            loss = batch.loss(network(batch.x))
             loss.backward()
             pull.add_gradient(theta, network.gradient)
             theta.sub_(network.gradient, alpha=personal_rate)
@@ -61,6 +60,7 @@ class PFedMe(PointModel, Relaxed[Point]):
 
     name = "pfedme"
     summary = "personal models as Moreau envelopes around an averaged one"
+    regression = True
 
     personal_rate: float = Field(default=0.09, gt=0, description="eta_p, step size of the personal model theta")
     rate: float = Field(default=0.005, gt=0, description="eta, step size of the client's copy of the global model")

@@ -9,7 +9,7 @@ from fedbnn.base.randomness import Stream
 from fedbnn.base.settings import settings
 from fedbnn.federation.method import Client, State
 from fedbnn.methods.rehearsal import local_batches
-from fedbnn.models.bayes import Prediction, average
+from fedbnn.models.regression import Answer
 from fedbnn.models.training import Pull, fit_point
 
 
@@ -20,9 +20,9 @@ class Point(State):
     weights: Tensor
 
 
-def point_outputs(weights: Tensor, client: Client, x: Tensor) -> Prediction:
+def point_outputs(weights: Tensor, client: Client, x: Tensor) -> Answer:
     """What the client's network says of x at these weights."""
-    return average(client.network, iter([weights]), x)
+    return client.says(iter([weights]), x)
 
 
 class PointModel:
@@ -33,7 +33,7 @@ class PointModel:
     def client_init(self, client: Client) -> Point:
         return Point(client.initial_weights())
 
-    def predict(self, state: Point, client: Client, x: Tensor, rng: Stream) -> Prediction:
+    def predict(self, state: Point, client: Client, x: Tensor, rng: Stream) -> Answer:
         return point_outputs(state.weights, client, x)
 
 
@@ -52,7 +52,7 @@ class PointTraining:
         rng: Stream,
         pull: Pull | None = None,
     ) -> tuple[Tensor, float]:
-        """`passes` epochs of cross-entropy, plus the pull, on the client's own records."""
+        """`passes` epochs of the records' loss, plus the pull, on the client's own."""
         return fit_point(
             client.network,
             weights,

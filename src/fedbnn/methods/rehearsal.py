@@ -19,6 +19,7 @@ from torch.nn.functional import one_hot
 
 from fedbnn.base.randomness import Stream
 from fedbnn.federation.method import Client
+from fedbnn.models.regression import Measured
 from fedbnn.models.training import Records, epochs, steps
 
 
@@ -53,6 +54,8 @@ def mixed(own: Records, other: Records, weight: float, classes: int) -> Records:
 
     Cross-entropy is linear in the target, so weights of records can be carried by their targets.
     """
+    if isinstance(own, Measured) and isinstance(other, Measured):
+        return own.beside(other, weight)
     rows = len(own) + len(other)
     labels = one_hot(own.y, classes) * (rows / len(own))
     targets = torch.cat([labels, other.y * (weight * rows / len(other))])

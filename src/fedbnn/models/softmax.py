@@ -20,7 +20,7 @@ from torch import Tensor
 
 from fedbnn.base.randomness import Stream, repeatable
 
-_BIAS = 1e-3  # of the penalty falls on a bias: it may be nearly anything
+BIAS = 1e-3  # of the penalty falls on a bias: it may be nearly anything
 
 
 @dataclass(frozen=True)
@@ -54,7 +54,7 @@ class Ground:
             z = with_one(features)
             quadratic = z.T @ z * (strength / max(1, len(z)))
             quadratic.diagonal()[:-1].add_(penalty)
-            quadratic[-1, -1] += _BIAS * penalty
+            quadratic[-1, -1] += BIAS * penalty
             root = torch.linalg.cholesky(quadratic)
             return cls(root, _whitened(z, root), strength)
 

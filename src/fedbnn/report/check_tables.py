@@ -21,7 +21,8 @@ def clients(check: DataCheck) -> Table:
         rows.append(row(one.name, str(one.records), own, *counts, gaps, str(one.duplicates), str(one.public)))
     others = [f"{len(names) - len(shown)} others"] if len(shown) < len(names) else []
     titles = ["client", "records", "for testing", *shown, *others, "missing values", "duplicates", "also public"]
-    caption = f"{check.source}: {check.features} features, {check.alignment} public records; records of each class"
+    counted = "; records of each class" if names else ""
+    caption = f"{check.source}: {check.features} features, {check.alignment} public records{counted}"
     return table(titles, rows, caption)
 
 

@@ -1,18 +1,17 @@
 """The table with one row a client."""
 
-from fedbnn.federation.evaluation import MEASURES, SCORES
+from fedbnn.federation.evaluation import ALL_SCORES, MEASURES
 from fedbnn.report.figures import MISSING, UNITS, UNSCORED, cell, duration, size
-from fedbnn.report.schema import PerClient, Result
+from fedbnn.report.schema import AnyResult, Result
 from fedbnn.report.table import Cell, Column, Table, row
 
-OF_CLIENT = [name for name in SCORES if name in PerClient.model_fields]
 
-
-def clients(result: Result) -> Table:
+def clients(result: AnyResult) -> Table:
     of = result.per_client
     unscored = set(of.unscored)
+    told = [name for name in ALL_SCORES if name in type(of).model_fields]
     words = [Column("Client", words=True), Column("Model", words=True), Column("Weights"), Column("Records")]
-    scores = [Column(MEASURES[name].heading) for name in OF_CLIENT]
+    scores = [Column(MEASURES[name].heading) for name in told]
     costs = [Column("Sent a round"), Column("Received a round"), Column("Time")]
     rows = [
         row(
@@ -20,15 +19,16 @@ def clients(result: Result) -> Table:
             of.model[i],
             f"{of.weights[i]:,}",
             f"{of.records[i]:,}",
-            _classes(of.classes[i], result.class_names),
-            *(_score(getattr(of, name)[i], name, i in unscored) for name in OF_CLIENT),
+            *([_classes(result.per_client.classes[i], result.class_names)] if isinstance(result, Result) else []),
+            *(_score(getattr(of, name)[i], name, i in unscored) for name in told),
             cell(of.bytes_up[i], size),
             cell(of.bytes_down[i], size),
             cell(of.seconds[i], duration),
         )
         for i in range(len(of.name))
     ]
-    return Table([*words, Column("Classes", words=True, style="value"), *scores, *costs], rows)
+    held = [Column("Classes", words=True, style="value")] if isinstance(result, Result) else []
+    return Table([*words, *held, *scores, *costs], rows)
 
 
 def _score(value: float, name: str, unscored: bool) -> Cell:

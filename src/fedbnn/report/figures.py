@@ -69,7 +69,13 @@ def percent(_: float) -> tuple[float, int, str]:
     return 0.01, 1, ""
 
 
-UNITS: dict[str, Unit] = {"share": share, "plain": plain, "bytes": size, "seconds": duration}
+def target(value: float) -> tuple[float, int, str]:
+    """In the target's own unit, whatever that is: at least four digits that tell."""
+    digits = math.floor(math.log10(abs(value))) if math.isfinite(value) and value else 0
+    return 1.0, min(max(3 - digits, 0), 12), ""
+
+
+UNITS: dict[str, Unit] = {"share": share, "plain": plain, "target": target, "bytes": size, "seconds": duration}
 COMPACT: dict[str, Unit] = UNITS | {"bytes": compact, "seconds": lambda _: (1.0, 1, "")}
 """Where room is scarce and headings name the unit."""
 
@@ -96,13 +102,17 @@ def show(value: float | Spread, unit: Unit) -> str:
     return str(cell(value, unit))
 
 
-def best_of(means: Sequence[float], unit: Unit, higher_is_better: bool) -> list[bool]:
-    """Which read the same as the best of the numbers; none of them where all read the same."""
+def best_of(means: Sequence[float], unit: Unit, higher_is_better: bool, aim: float | None = None) -> list[bool]:
+    """Which read the same as the best of the numbers; none of them where all read the same.
+
+    With an aim, the best is the one nearest to it.
+    """
     texts = [show(mean, unit) for mean in means]
     finite = [mean for mean in means if math.isfinite(mean)]
     if len({text for text in texts if text != MISSING}) < 2:
         return [False] * len(means)
-    best = show((max if higher_is_better else min)(finite), unit)
+    nearest = None if aim is None else min(finite, key=lambda mean: abs(mean - aim))
+    best = show((max if higher_is_better else min)(finite) if nearest is None else nearest, unit)
     return [text == best for text in texts]
 
 

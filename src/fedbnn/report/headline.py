@@ -4,6 +4,7 @@ import math
 from dataclasses import dataclass
 
 from fedbnn.federation.evaluation import COSTS, DETECTION, MEASURES, SCORES
+from fedbnn.federation.regression_evaluation import REGRESSION_SCORES
 from fedbnn.report.figures import COMPACT, MISSING, UNITS, Spread, best_of, cell, show
 from fedbnn.report.load import Group
 from fedbnn.report.privacy import comparable, epsilon_text
@@ -11,6 +12,7 @@ from fedbnn.report.table import Cell, Column, Kind, Row, Table
 from fedbnn.report.variants import NAMES, Variant, named
 
 COMPARED = ("own_class_accuracy", "all_class_accuracy", "nll", "ece", "mce")
+COMPARED_IN_REGRESSION = ("rmse", "nll", "crps", "coverage_90", "width_90")
 
 Model = tuple[Group, Variant]
 """A scored model of a method."""
@@ -28,15 +30,21 @@ def over_seeds(group: Group, name: str, variant: Variant) -> Spread:
     return Spread.of([getattr(scores, name) for scores in scored])
 
 
-def scores(groups: tuple[Group, ...], of: tuple[str, ...] = SCORES) -> tuple[str, ...]:
+def scores(groups: tuple[Group, ...], *, compared: bool = False) -> tuple[str, ...]:
     """The scores that are told: those of DETECTION only where models were asked about foreign inputs."""
     results = [result for group in groups for result in group.results]
+    of = _compared(groups) if compared else REGRESSION_SCORES if results[0].regression else SCORES
     return (*of, *DETECTION) if any(math.isfinite(result.ood_auroc_total) for result in results) else of
+
+
+def _compared(groups: tuple[Group, ...]) -> tuple[str, ...]:
+    """Those that a comparison has room for."""
+    return COMPARED_IN_REGRESSION if groups[0].results[0].regression else COMPARED
 
 
 def meaning(name: str, groups: tuple[Group, ...]) -> str:
     """Of a score, for these runs: nobody speaks of classes that a client never saw where each holds all of them."""
-    if name.startswith("all_class") and all(one.everyone_holds_all for group in groups for one in group.results):
+    if name.startswith("all_class") and all(one.everyone_holds_all for group in groups for one in group.classified):
         return "on all records that are scored"
     return MEASURES[name].meaning
 
@@ -73,7 +81,7 @@ def comparison(groups: tuple[Group, ...], *, short: bool = False) -> Table:
     What belongs to the run, not to the model, stands in the method's first row. `short` is for the terminal.
     """
     compared = [(group, variant) for group in groups for variant in group.variants]
-    names = (*(COMPARED if short else scores(groups, COMPARED)), *COSTS)
+    names = (*(_compared(groups) if short else scores(groups, compared=True)), *COSTS)
     columns = [Column("Method", words=True, brief="method"), *(_heading(name, groups) for name in names)]
     cells = [[_label(model) for model in compared], *(_column(compared, name, short) for name in names)]
     if not short and len({len(group.runs) for group in groups}) > 1:
@@ -106,7 +114,7 @@ def _column(compared: list[Model], name: str, short: bool) -> list[Cell]:
     told = [name not in COSTS or _first(*model) for model in compared]
     spreads = [over_seeds(group, name, variant) for group, variant in compared]
     means = [spread.mean if here else math.nan for spread, here in zip(spreads, told, strict=True)]
-    best = best_of(means, unit, measure.higher_is_better)
+    best = best_of(means, unit, measure.higher_is_better, measure.aim)
     return [
         cell(spread, unit, best=mark) if here else Cell("")
         for spread, here, mark in zip(spreads, told, best, strict=True)

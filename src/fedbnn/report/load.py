@@ -11,8 +11,9 @@ from pydantic import BaseModel, ValidationError
 from fedbnn.base.errors import UserError
 from fedbnn.base.files import read_json
 from fedbnn.federation.metrics import Confusion, RankedCounts, ReliabilityBins, UncertaintyHistogram
+from fedbnn.federation.metrics.regression import PitCounts
 from fedbnn.report.privacy import Guarantee, weakest
-from fedbnn.report.schema import Comparison, Result
+from fedbnn.report.schema import AnyResult, Comparison, RegressionResult, Result
 from fedbnn.report.variants import Variant
 
 UNFINISHED = "the run is not finished; continue it with --resume"
@@ -26,7 +27,7 @@ class Run:
     """A finished run: its configuration as written and its checked result."""
 
     config: dict[str, Any]
-    result: Result
+    result: AnyResult
 
 
 @dataclass(frozen=True)
@@ -37,8 +38,18 @@ class Group:
     runs: tuple[Run, ...]
 
     @property
-    def results(self) -> tuple[Result, ...]:
+    def results(self) -> tuple[AnyResult, ...]:
         return tuple(run.result for run in self.runs)
+
+    @property
+    def classified(self) -> tuple[Result, ...]:
+        """Those of classification: all, or none."""
+        return tuple(result for result in self.results if isinstance(result, Result))
+
+    @property
+    def pit(self) -> PitCounts:
+        """In regression."""
+        return reduce(add, (result.pit for result in self.results if isinstance(result, RegressionResult)))
 
     @property
     def variants(self) -> tuple[Variant, ...]:
@@ -53,27 +64,27 @@ class Group:
 
     @property
     def reliability(self) -> ReliabilityBins:
-        return reduce(add, (result.reliability for result in self.results))
+        return reduce(add, (result.reliability for result in self.classified))
 
     @property
     def total_uncertainty(self) -> UncertaintyHistogram:
-        return reduce(add, (result.uncertainty.total for result in self.results))
+        return reduce(add, (result.uncertainty.total for result in self.classified))
 
     @property
     def epistemic_uncertainty(self) -> UncertaintyHistogram:
-        return reduce(add, (result.uncertainty.epistemic for result in self.results))
+        return reduce(add, (result.uncertainty.epistemic for result in self.classified))
 
     @property
     def ranked(self) -> RankedCounts | None:
         """None where a run is from before it was counted."""
-        counts = [result.ranked for result in self.results if result.ranked is not None]
+        counts = [result.ranked for result in self.classified if result.ranked is not None]
         return reduce(add, counts) if len(counts) == len(self.results) else None
 
     @property
     def confusion(self) -> Confusion | None:
         """None where a run has none, or where runs have other classes."""
-        matrices = [result.confusion for result in self.results if result.confusion is not None]
-        same = len({tuple(result.class_names) for result in self.results}) == 1
+        matrices = [result.confusion for result in self.classified if result.confusion is not None]
+        same = len({tuple(result.class_names) for result in self.classified}) == 1
         return reduce(add, matrices) if same and len(matrices) == len(self.results) else None
 
 
@@ -83,6 +94,10 @@ class Study:
 
     comparison: bool
     groups: tuple[Group, ...]
+
+    @property
+    def regression(self) -> bool:
+        return self.groups[0].results[0].regression
 
     @property
     def runs(self) -> tuple[Run, ...]:
@@ -114,6 +129,8 @@ def _load_comparison(folder: Path) -> Study:
     for entry in listing.runs:
         runs.setdefault(entry.method, []).append(_load_run(_inside(folder, entry.folder, path)))
     study = Study(comparison=True, groups=tuple(Group(name, tuple(of)) for name, of in runs.items()))
+    if len({run.result.regression for run in study.runs}) > 1:
+        raise UserError(f"{path}: some runs are of classification and some of regression; compare those of one task")
     for group in study.groups:
         # Runs of earlier versions score the same models, but for the global one under own shares.
         scored = dict.fromkeys(
@@ -125,7 +142,11 @@ def _load_comparison(folder: Path) -> Study:
                 "give them different methods"
             )
         try:
-            _ = group.reliability, group.total_uncertainty, group.epistemic_uncertainty, group.ranked
+            _ = (
+                group.pit
+                if study.regression
+                else (group.reliability, group.total_uncertainty, group.epistemic_uncertainty, group.ranked)
+            )
         except ValueError as error:
             raise UserError(
                 f"{path}: the runs of {group.method!r} cannot be pooled ({error}); give them different methods"
@@ -145,7 +166,9 @@ def _load_run(folder: Path) -> Run:
     settings = _json(config)
     if not isinstance(settings, dict):
         raise UserError(f"{config}: must hold a JSON object; {BROKEN}")
-    return Run(settings, _checked(Result, result))
+    told = _json(result)
+    regression = isinstance(told, dict) and told.get("task") == "regression"
+    return Run(settings, _validated(RegressionResult if regression else Result, told, result))
 
 
 def _inside(folder: Path, name: str, listing: Path) -> Path:
@@ -166,8 +189,12 @@ def _json(path: Path) -> Any:
 
 
 def _checked(model: type[Model], path: Path) -> Model:
+    return _validated(model, _json(path), path)
+
+
+def _validated(model: type[Model], told: Any, path: Path) -> Model:
     try:
-        return model.model_validate(_json(path))
+        return model.model_validate(told)
     except ValidationError as error:
         first = error.errors()[0]
         field = ".".join(str(part) for part in first["loc"]) or "the whole file"

@@ -1,18 +1,13 @@
 """The page as data for the template: title, headline numbers, sections of charts, tables."""
 
-from collections.abc import Callable
-from dataclasses import dataclass, field
 from typing import Any
 
 from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined, select_autoescape
 from markupsafe import Markup
 
-from fedbnn.federation.evaluation import DETECTION, MEASURES
-from fedbnn.report import headline, privacy, settings, variants
-from fedbnn.report.axes import span
-from fedbnn.report.charts.clients import architectures, client_accuracy
+from fedbnn.federation.evaluation import DETECTION
+from fedbnn.report import headline, privacy, regression, settings, variants
 from fedbnn.report.charts.confusion import confusion_matrix
-from fedbnn.report.charts.curves import learning_curves
 from fedbnn.report.charts.reliability import reliability_diagram
 from fedbnn.report.charts.selective import selective_curves
 from fedbnn.report.charts.traffic import traffic_bars
@@ -22,38 +17,30 @@ from fedbnn.report.clients import clients
 from fedbnn.report.confidence import overconfidence
 from fedbnn.report.figures import counted, listed, share, show
 from fedbnn.report.load import Group, Study
-from fedbnn.report.schema import Result
+from fedbnn.report.schema import AnyResult, RegressionResult, Result
+from fedbnn.report.sections import (
+    Panel,
+    Section,
+    clients_by_architecture,
+    label_of,
+    learning,
+    panel_a_method,
+    which_model,
+    width_of,
+)
 from fedbnn.report.series import Series
 from fedbnn.report.svg import printable
 from fedbnn.report.table import Table
-from fedbnn.report.ticks import nice_ticks
 from fedbnn.report.traffic import traffic_of, traffic_table
 
-WIDE, NARROW = 440.0, 330.0
-"""Widths of a chart that has half the page and of one among small multiples."""
+READING = "Accuracy{detection}: higher is better; all else: lower is better."
+FINE = (
+    "NLL: negative log-likelihood in nats. ECE and MCE: mean and greatest gap of confidence and accuracy, predictions "
+    "of all clients pooled."
+)
 
 MOST_COLUMNS = 6
 """Settings of more methods than this are told in words: a column a method would not fit the page."""
-
-
-@dataclass(frozen=True)
-class Panel:
-    """A caption over one chart, or over several that belong together."""
-
-    caption: str
-    charts: list[Markup]
-    look: Series | None = None
-
-
-@dataclass(frozen=True)
-class Section:
-    """A heading, one sentence on how to read the charts, and the charts."""
-
-    anchor: str
-    title: str
-    reading: str
-    panels: list[Panel]
-    legend: list[tuple[str, Markup]] = field(default_factory=list)
 
 
 def environment(*packages: str) -> Environment:
@@ -85,19 +72,16 @@ def _context(study: Study) -> dict[str, Any]:
         "title": title(study),
         "version": first.fedbnn_version,
         "facts": facts(study),
-        "notes": [*notes(study), *_unscored(study), *_overconfident(study)],
+        "notes": [*notes(study), *_unscored(study), *([] if study.regression else _overconfident(study))],
         "lead": "" if study.comparison else lead(first),
+        "reading": (regression.READING if study.regression else READING).format(
+            detection=" and AUROC" if DETECTION[0] in headline.scores(study.groups) else ""
+        ),
+        "fine": regression.FINE if study.regression else FINE,
         **(_results(study) if study.comparison else _run(study.groups[0])),
         "seeds": sorted({len(group.runs) for group in study.groups}),
-        "sections": [
-            _curves(study),
-            _clients(study),
-            _reliability(study),
-            *_selective(study),
-            *_confusion(study),
-            _uncertainty(study),
-        ],
-        "classes": _classes(study),
+        "sections": regression.sections(study) if study.regression else _sections(study),
+        "classes": None if study.regression else _classes(study),
         "protected": privacy.all_protected([(group.method, group.guarantee) for group in study.groups]),
         "traffic_chart": traffic_bars(traffic),
         "traffic": traffic_table(traffic) if study.comparison else traffic[0].in_words(),
@@ -105,10 +89,22 @@ def _context(study: Study) -> dict[str, Any]:
         "differing": settings.differing_table(study),
         "differing_in_words": settings.differing_in_words(study) if len(study.groups) > MOST_COLUMNS else [],
         "clients": clients,
-        "label": _label,
-        "shown": _shown(study).strip(),
+        "label": label_of,
+        "shown": which_model(study).strip(),
         "counted": counted,
     }
+
+
+def _sections(study: Study) -> list[Section]:
+    """Those of classification."""
+    return [
+        learning(study, ("own_class_accuracy", "all_class_accuracy", "nll", "ece")),
+        clients_by_architecture(study, "own_class_accuracy"),
+        _reliability(study),
+        *_selective(study),
+        *_confusion(study),
+        _uncertainty(study),
+    ]
 
 
 def _run(group: Group) -> dict[str, Any]:
@@ -127,7 +123,6 @@ def _results(study: Study) -> dict[str, Any]:
     held = list(dict.fromkeys(variant for group in study.groups for variant in group.variants))
     return {
         "results": headline.comparison(study.groups),
-        "detection": DETECTION[0] in headline.scores(study.groups),
         "scored": variants.explained(held),
         "privacy": privacy.explained(
             [(group.method, group.guarantee) for group in study.groups],
@@ -181,7 +176,11 @@ def notes(study: Study) -> list[str]:
     return differences
 
 
-def lead(result: Result) -> str:
+def lead(result: AnyResult) -> str:
+    """What a run found, in a sentence."""
+    if isinstance(result, RegressionResult):
+        return regression.lead(result)
+    assert isinstance(result, Result)
     right = f"{show(result.own_class_accuracy, share)} of the {result.split} records"
     begun = f"After {counted(result.rounds, 'round')} {variants.subject(result.scored)} is right on"
     if result.everyone_holds_all:
@@ -206,61 +205,25 @@ def _overconfident(study: Study) -> list[str]:
     return [
         words
         for group in study.groups
-        if (words := overconfidence(group.reliability, _label(group) if study.comparison else "The model"))
+        if (words := overconfidence(group.reliability, label_of(group) if study.comparison else "The model"))
     ]
 
 
-def _shown(study: Study) -> str:
-    """A sentence that ends the reading of a section of charts, where it could be in doubt what they are of."""
-    words = variants.shown([group.variants for group in study.groups])
-    return f" {words}" if words else ""
-
-
-def _label(group: Group) -> str:
-    return variants.label(group.method, group.variants)
-
-
-def _curves(study: Study) -> Section:
-    panels = []
-    for name in ("own_class_accuracy", "all_class_accuracy", "nll", "ece"):
-        measure = MEASURES[name]
-        caption = measure.heading if measure.higher_is_better else f"{measure.heading} (lower is better)"
-        panels.append(Panel(caption, [learning_curves(study.groups, name, caption, measure.unit == "share")]))
-    reading = (
-        "Each line follows the mean over clients from round 0, the warm-up before the first exchange, to the "
-        "last round; vertical axes need not begin at zero."
-    )
-    if any(len(group.runs) > 1 for group in study.groups):
-        reading += " Lines are means over seeds, bands run from the least to the greatest seed."
-    legend = [(_label(group), Series(i).swatch()) for i, group in enumerate(study.groups)]
-    return Section("curves", "Learning curves", reading + _shown(study), panels, legend if len(legend) > 1 else [])
-
-
-def _clients(study: Study) -> Section:
-    rows = architectures(study.groups)
-    values = [v for run in study.runs for v in run.result.per_client.own_class_accuracy]
-    ticks = nice_ticks(*span(values, 0.1, 0.0, 1.0), 5)
-    width = _width(study)
-    reading = "Each mark is one client, in the row of its architecture; the upright line is the row's mean."
-    panels = _panels(study, lambda group, look: [client_accuracy(group, look, rows, ticks, width)])
-    return Section("architectures", "Clients by architecture", reading + _shown(study), panels)
-
-
 def _reliability(study: Study) -> Section:
-    width = _width(study)
+    width = width_of(study)
     reading = (
         "Bars show how often predictions of a given confidence are right, orange ticks the confidence they "
         "claimed: a tick above its bar is overconfidence, one below underconfidence. The strip counts predictions. "
         "Own-class predictions of all clients are pooled, as they are for ECE and MCE above."
     )
-    panels = _panels(study, lambda group, _: [reliability_diagram(group.reliability, group.method, width)])
-    return Section("reliability", "Reliability", reading + _shown(study), panels)
+    panels = panel_a_method(study, lambda group, _: [reliability_diagram(group.reliability, group.method, width)])
+    return Section("reliability", "Reliability", reading + which_model(study), panels)
 
 
 def _selective(study: Study) -> list[Section]:
     """Nothing where no run has counted it."""
     curves = [
-        (_label(group), Series(at), of) for at, group in enumerate(study.groups) if (of := group.ranked) is not None
+        (label_of(group), Series(at), of) for at, group in enumerate(study.groups) if (of := group.ranked) is not None
     ]
     if not curves:
         return []
@@ -271,7 +234,7 @@ def _selective(study: Study) -> list[Section]:
     )
     legend = [(name, look.swatch()) for name, look, _ in curves] if len(study.groups) > 1 else []
     panel = Panel("", [selective_curves(curves)])
-    return [Section("selective", "Accuracy where it is certain", reading + _shown(study), [panel], legend)]
+    return [Section("selective", "Accuracy where it is certain", reading + which_model(study), [panel], legend)]
 
 
 def _confusion(study: Study) -> list[Section]:
@@ -283,18 +246,18 @@ def _confusion(study: Study) -> list[Section]:
         "Rows are true classes, columns predicted ones; a square holds the percentage of its row. Own-class "
         "predictions of all clients are pooled."
     )
-    chart = confusion_matrix(matrix, group.results[0].class_names, group.method)
-    return [Section("confusion", "Which class is taken for which", reading + _shown(study), [Panel("", [chart])])]
+    chart = confusion_matrix(matrix, group.classified[0].class_names, group.method)
+    return [Section("confusion", "Which class is taken for which", reading + which_model(study), [Panel("", [chart])])]
 
 
 def _classes(study: Study) -> Table | None:
     group = study.groups[0]
     matrix = None if study.comparison else group.confusion
-    return None if matrix is None else class_table(matrix, group.results[0].class_names)
+    return None if matrix is None else class_table(matrix, group.classified[0].class_names)
 
 
 def _uncertainty(study: Study) -> Section:
-    width = _width(study)
+    width = width_of(study)
     reading = (
         "Right predictions point up and wrong ones down, each as shares of their own kind: a model that knows "
         "what it does not know has its wrong predictions further to the right. AUROC is the chance that a wrong "
@@ -311,21 +274,8 @@ def _uncertainty(study: Study) -> Section:
         for i, group in enumerate(study.groups)
     ]
     panels = (
-        _panels(study, lambda _, look: charts[look.index])
+        panel_a_method(study, lambda _, look: charts[look.index])
         if len(study.groups) > 1
         else [Panel(kind, [chart]) for kind, chart in zip(kinds, charts[0], strict=True)]
     )
-    return Section("uncertainty", "Uncertainty of right and wrong predictions", reading + _shown(study), panels)
-
-
-def _panels(study: Study, draw: Callable[[Group, Series], list[Markup]]) -> list[Panel]:
-    """A panel a method, which is named over it where there are several."""
-    looks = [(group, Series(index)) for index, group in enumerate(study.groups)]
-    if len(looks) == 1:
-        return [Panel("", draw(*looks[0]))]
-    return [Panel(_label(group), draw(group, look), look) for group, look in looks]
-
-
-def _width(study: Study) -> float:
-    """Three panels or more stand in three columns, fewer in two."""
-    return NARROW if len(study.groups) > 2 else WIDE
+    return Section("uncertainty", "Uncertainty of right and wrong predictions", reading + which_model(study), panels)

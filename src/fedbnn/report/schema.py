@@ -2,11 +2,12 @@
 
 import math
 from collections.abc import Mapping
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
 from fedbnn.federation.metrics import Confusion, RankedCounts, ReliabilityBins, UncertaintyHistogram
+from fedbnn.federation.metrics.regression import PitCounts
 from fedbnn.report.privacy import Guarantee
 from fedbnn.report.variants import Variant
 
@@ -19,6 +20,7 @@ Number = Annotated[float, BeforeValidator(_none_is_nan)]
 Bins = Annotated[ReliabilityBins, BeforeValidator(ReliabilityBins.from_dict)]
 Ranked = Annotated[RankedCounts, BeforeValidator(RankedCounts.from_dict)]
 Matrix = Annotated[Confusion, BeforeValidator(Confusion.from_list)]
+Pit = Annotated[PitCounts, BeforeValidator(PitCounts.from_dict)]
 
 
 def _histogram(values: Any) -> UncertaintyHistogram:
@@ -43,13 +45,21 @@ class _Columns(BaseModel):
         return self
 
 
-class PerClient(_Columns):
+class ClientFacts(_Columns):
     """One entry a client in every list; bytes are those of one round. An unscored client has no scores."""
 
     name: list[str]
     model: list[str]
     weights: list[int]
     records: list[int]
+    bytes_up: list[Number]
+    bytes_down: list[Number]
+    seconds: list[Number]
+
+
+class PerClient(ClientFacts):
+    """The same in classification."""
+
     classes: list[list[int]]
     own_class_accuracy: list[Number]
     all_class_accuracy: list[Number]
@@ -57,9 +67,6 @@ class PerClient(_Columns):
     brier: list[Number]
     ece: list[Number]
     mce: list[Number]
-    bytes_up: list[Number]
-    bytes_down: list[Number]
-    seconds: list[Number]
 
     @property
     def unscored(self) -> list[int]:
@@ -68,16 +75,43 @@ class PerClient(_Columns):
         return [at for at, values in enumerate(scores) if all(map(math.isnan, values))]
 
 
-class Curve(_Columns):
+class PerClientRegression(ClientFacts):
+    """The same in regression."""
+
+    rmse: list[Number]
+    mae: list[Number]
+    nll: list[Number]
+    crps: list[Number]
+    coverage_90: list[Number]
+    width_90: list[Number]
+
+
+class Rounds(_Columns):
     """One entry an evaluated round; round 0 is the warm-up before the first exchange."""
 
     round: list[int]
+    seconds: list[Number]
+
+
+class Curve(Rounds):
+    """Scores of these in classification."""
+
     own_class_accuracy: list[Number]
     all_class_accuracy: list[Number]
     nll: list[Number]
     ece: list[Number]
     mce: list[Number]
-    seconds: list[Number]
+
+
+class RegressionCurve(Rounds):
+    """Scores of these in regression."""
+
+    rmse: list[Number]
+    mae: list[Number]
+    nll: list[Number]
+    crps: list[Number]
+    coverage_90: list[Number]
+    width_90: list[Number]
 
 
 class Uncertainty(BaseModel):
@@ -87,24 +121,42 @@ class Uncertainty(BaseModel):
     epistemic: Histogram
 
 
-class Scores(BaseModel):
-    """How good one model is: means over clients, calibration errors of all their predictions pooled."""
+class AnyScores(BaseModel):
+    """What is scored in classification and in regression."""
 
-    own_class_accuracy: Number
-    all_class_accuracy: Number
     nll: Number
-    brier: Number
-    ece: Number
-    mce: Number
-    all_class_nll: Number
     ood_auroc_epistemic: Number = math.nan
     ood_auroc_total: Number = math.nan
 
 
-class Result(Scores):
+class Scores(AnyScores):
+    """How good one model is: means over clients, calibration errors of all their predictions pooled."""
+
+    own_class_accuracy: Number
+    all_class_accuracy: Number
+    brier: Number
+    ece: Number
+    mce: Number
+    all_class_nll: Number
+
+
+class RegressionScores(AnyScores):
+    """How good one model of a real number is: means over clients."""
+
+    rmse: Number
+    mae: Number
+    crps: Number
+    coverage_90: Number
+    width_90: Number
+
+
+class AnyResult(AnyScores):
     """result.json: what a finished run found. The scores at its top are those of the variant `scored`."""
 
     model_config = ConfigDict(arbitrary_types_allowed=True)
+
+    SCORES: ClassVar[type[AnyScores]]
+    regression: ClassVar[bool]
 
     fedbnn_version: str
     method: str
@@ -112,11 +164,10 @@ class Result(Scores):
     rounds: int
     clients: int
     dataset: str
-    class_names: list[str]
     alignment_points: int
     split: str
     scored: Variant = "personal"
-    variants: dict[Variant, Scores] = Field(default_factory=dict)
+    variants: Mapping[Variant, AnyScores] = Field(default_factory=dict)
     epsilon_spent: float | None = Field(default=None, ge=0)
     epsilon_joined: float | None = Field(default=None, ge=0)
     delta: float | None = Field(default=None, ge=0, lt=1)
@@ -125,23 +176,13 @@ class Result(Scores):
     bytes_up_per_client_round: Number
     bytes_down_per_client_round: Number
     seconds: Number
-    per_client: PerClient
-    curve: Curve
-    reliability: Bins
-    uncertainty: Uncertainty
-    ranked: Ranked | None = None  # None: from before it was counted
-    confusion: Matrix | None = None  # likewise, or of too many classes
-
-    @model_validator(mode="after")
-    def _matrix_is_of_the_classes(self) -> Self:
-        if self.confusion is not None and len(self.confusion.counts) != len(self.class_names):
-            raise ValueError(f"confusion has {len(self.confusion.counts)} classes, class_names {len(self.class_names)}")
-        return self
+    per_client: ClientFacts
+    curve: Rounds
 
     @model_validator(mode="after")
     def _headline_is_a_variant(self) -> Self:
         """Fills in the one variant of a result that names none, and puts the headline first."""
-        own = Scores(**{name: getattr(self, name) for name in Scores.model_fields})
+        own = self.SCORES(**{name: getattr(self, name) for name in self.SCORES.model_fields})
         if "variants" in self.model_fields_set:
             if "scored" not in self.model_fields_set:
                 raise ValueError("variants without 'scored'")
@@ -162,15 +203,58 @@ class Result(Scores):
         return self
 
     @property
-    def everyone_holds_all(self) -> bool:
-        """Whether there is no class that some client never saw."""
-        return all(len(classes) == len(self.class_names) for classes in self.per_client.classes)
-
-    @property
     def guarantee(self) -> Guarantee | None:
         if self.epsilon_spent is None or self.delta is None or self.privacy_unit is None or self.mechanism is None:
             return None
         return Guarantee(self.epsilon_spent, self.delta, self.privacy_unit, self.mechanism, self.epsilon_joined)
+
+
+class Result(Scores, AnyResult):
+    """In classification."""
+
+    SCORES = Scores
+    regression = False
+
+    class_names: list[str]
+    variants: dict[Variant, Scores] = Field(default_factory=dict)
+    per_client: PerClient
+    curve: Curve
+    reliability: Bins
+    uncertainty: Uncertainty
+    ranked: Ranked | None = None  # None: from before it was counted
+    confusion: Matrix | None = None  # likewise, or of too many classes
+
+    @model_validator(mode="after")
+    def _matrix_is_of_the_classes(self) -> Self:
+        if self.confusion is not None and len(self.confusion.counts) != len(self.class_names):
+            raise ValueError(f"confusion has {len(self.confusion.counts)} classes, class_names {len(self.class_names)}")
+        return self
+
+    @property
+    def everyone_holds_all(self) -> bool:
+        """Whether there is no class that some client never saw."""
+        return all(len(classes) == len(self.class_names) for classes in self.per_client.classes)
+
+
+class Target(BaseModel):
+    """The public scale of a target."""
+
+    mean: float
+    sd: float = Field(gt=0)
+
+
+class RegressionResult(RegressionScores, AnyResult):
+    """In regression."""
+
+    SCORES = RegressionScores
+    regression = True
+
+    task: Literal["regression"]
+    target: Target
+    variants: dict[Variant, RegressionScores] = Field(default_factory=dict)
+    per_client: PerClientRegression
+    curve: RegressionCurve
+    pit: Pit
 
 
 def _same(one: float, other: float) -> bool:

@@ -8,7 +8,7 @@ from typing import Any
 
 from fedbnn.base.errors import UserError
 from fedbnn.base.files import read_json
-from fedbnn.federation.evaluation import SCORES
+from fedbnn.federation.evaluation import ALL_SCORES, SCORES
 from fedbnn.report.load import runs_of
 from fedbnn.runs.config import as_of_today
 from fedbnn.runs.standing import Standing, standing
@@ -63,7 +63,10 @@ class Comparison:
 
     @property
     def scores(self) -> dict[str, list[float | None]]:
-        return {name: [run.scores.get(name) for run in self.runs] for name in SCORES}
+        """Those of the task that any of the runs is of; None where a run has none."""
+        told = [run.scores for run in self.runs]
+        names = [name for name in ALL_SCORES if any(name in one for one in told)] or list(SCORES)
+        return {name: [one.get(name) for one in told] for name in names}
 
 
 def compare_runs(folders: Sequence[Path]) -> Comparison:

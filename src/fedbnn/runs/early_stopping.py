@@ -11,8 +11,9 @@ from collections.abc import Sequence
 from fedbnn.base.errors import UserError
 from fedbnn.base.wording import did_you_mean
 from fedbnn.federation.engines import Site
-from fedbnn.federation.evaluation import MEASURES, SCORES, headline
+from fedbnn.federation.evaluation import ALL_SCORES, MEASURES, SCORES, headline
 from fedbnn.federation.loop import Round
+from fedbnn.federation.regression_evaluation import REGRESSION_SCORES
 from fedbnn.runs.config import Config
 from fedbnn.runs.observer import Curve, Observer
 from fedbnn.runs.results import summary
@@ -30,8 +31,12 @@ class EarlyStopping(Observer):
     stops = True
 
     def __init__(self, score: str = "nll", patience: int = 3, least: float = 0.0) -> None:
-        if score not in SCORES:
-            raise UserError(f"score = {score!r}{did_you_mean(str(score), SCORES)} (one of: {', '.join(SCORES)})")
+        if score not in ALL_SCORES:
+            raise UserError(
+                f"score = {score!r}{did_you_mean(str(score), ALL_SCORES)} (one of: {', '.join(ALL_SCORES)})"
+            )
+        if MEASURES[score].aim is not None:
+            raise UserError(f"score = {score!r}: neither more nor less of it is better; choose another")
         if type(patience) is not int or patience < 1:
             raise UserError(f"patience = {patience!r}: rounds without a better score, a whole number from 1 up")
         if not isinstance(least, int | float) or not 0 <= least < math.inf:
@@ -48,6 +53,11 @@ class EarlyStopping(Observer):
                 "early stopping: the sites are scored on test records, which may not choose the number of rounds; set "
                 "data.validation and evaluation.split = 'validation' (make_sites: split='validation')"
             )
+
+        regression = any(site.client.regression for site in sites)
+        if self.score not in (REGRESSION_SCORES if regression else SCORES):
+            task = "regression" if regression else "classification"
+            raise UserError(f"early stopping: score = {self.score!r} is not one of {task}")
 
     def run_started(self, title: str, config: Config, clients: int, round_number: int) -> None:
         self._forget()

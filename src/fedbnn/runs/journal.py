@@ -7,7 +7,7 @@ from typing import Any
 from fedbnn.base.errors import UserError
 from fedbnn.data import FederatedData
 from fedbnn.federation.engines import Site
-from fedbnn.federation.evaluation import Evaluation
+from fedbnn.federation.evaluation import Scored
 from fedbnn.federation.loop import Round
 from fedbnn.runs.config import Config, EngineKind
 from fedbnn.runs.folder import NOTES, RunFolder, write_json
@@ -33,7 +33,7 @@ class Journal:
         self.sites = sites
         self.folder = folder
         self.observer = observer
-        self.final: Mapping[int, Mapping[str, Evaluation]] = {}
+        self.final: Mapping[int, Mapping[str, Scored]] = {}
         self.round_number = -1
         self.stopped = ""
         self._seconds = 0.0

@@ -3,9 +3,11 @@
 Accuracy, NLL and Brier score are means over clients. ECE and MCE are computed on the pooled reliability bins of all
 clients: a bin needs many predictions to say anything, and one client's few test records leave most bins nearly empty.
 A client without records of its own to be scored on is unscored: null in its lists, and in no mean.
+In regression every score is a mean over clients.
 """
 
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from functools import reduce
 from operator import add
 from typing import Any
@@ -13,9 +15,18 @@ from typing import Any
 from fedbnn.base.version import __version__
 from fedbnn.data import FederatedData
 from fedbnn.federation.engines import Site
-from fedbnn.federation.evaluation import DETECTION, POOLED, SCORES, Evaluation, headline
+from fedbnn.federation.evaluation import (
+    ALL_SCORES,
+    DETECTION,
+    POOLED,
+    Evaluation,
+    Scored,
+    headline,
+    scores_among,
+)
 from fedbnn.federation.loop import Round
 from fedbnn.federation.metrics import Confusion, ReliabilityBins
+from fedbnn.federation.regression_evaluation import RegressionEvaluation
 from fedbnn.runs.config import Config
 
 FIELDS = (
@@ -27,6 +38,7 @@ FIELDS = (
     "seconds",
     "rejected",
     "reliability",
+    "pit",
     "variants",
     "elapsed",
 )
@@ -68,7 +80,7 @@ def without_end(line: Mapping[str, Any], *, scored: bool) -> dict[str, Any]:
 
     Of a client that only was scored, nothing is left.
     """
-    gone = set(DETECTION) if scored else {*SCORES, *DETECTION, "reliability", "variants"}
+    gone = set(DETECTION) if scored else {*ALL_SCORES, *DETECTION, "reliability", "pit", "variants"}
     kept = {name: value for name, value in line.items() if name not in gone}
     if "variants" in kept:
         variants = kept["variants"].items()
@@ -76,22 +88,35 @@ def without_end(line: Mapping[str, Any], *, scored: bool) -> dict[str, Any]:
     return kept if scored or "bytes_up" in kept else {}
 
 
-def _described(evaluation: Evaluation) -> dict[str, Any]:
+def _described(evaluation: Scored) -> dict[str, Any]:
+    if isinstance(evaluation, RegressionEvaluation):
+        return evaluation.scores | {"pit": evaluation.pit.to_dict()}
     return evaluation.scores | {"reliability": evaluation.reliability.to_dict()}
 
 
-def score_names(evaluations: Sequence[Evaluation]) -> list[str]:
+def score_names(evaluations: Sequence[Scored]) -> list[str]:
     """The scores that all have: those of DETECTION only where foreign inputs were asked about."""
-    return [*SCORES, *(name for name in DETECTION if all(name in one.scores for one in evaluations))]
+    return [
+        *scores_among(evaluations[0].scores),
+        *(name for name in DETECTION if all(name in one.scores for one in evaluations)),
+    ]
 
 
-def summary(evaluations: Sequence[Evaluation]) -> dict[str, float]:
+def summary(evaluations: Sequence[Scored]) -> dict[str, float]:
     """One value per score over all clients that are scored."""
-    bins: ReliabilityBins = reduce(add, (one.reliability for one in evaluations))
+    pooled = _calibration([one.reliability for one in evaluations if isinstance(one, Evaluation)])
     return {
-        name: getattr(bins, name) if name in POOLED else mean([e.scores[name] for e in evaluations])
+        name: pooled[name] if name in pooled else mean([one.scores[name] for one in evaluations])
         for name in score_names(evaluations)
     }
+
+
+def _calibration(bins: Sequence[ReliabilityBins]) -> dict[str, float]:
+    """The scores that are POOLED; none of regression, which has no such bins."""
+    if not bins:
+        return {}
+    every: ReliabilityBins = reduce(add, bins)
+    return {name: getattr(every, name) for name in POOLED}
 
 
 def curve(lines: Sequence[Mapping[str, Any]]) -> dict[str, list[float]]:
@@ -102,14 +127,15 @@ def curve(lines: Sequence[Mapping[str, Any]]) -> dict[str, list[float]]:
         elapsed[line["round"]] = line["elapsed"]
         if "nll" in line:
             scored.setdefault(line["round"], []).append(line)
-    result: dict[str, list[float]] = {name: [] for name in ("round", *SCORES, "seconds")}
+    names = scores_among({name for clients in scored.values() for name in clients[0]})
+    result: dict[str, list[float]] = {name: [] for name in ("round", *names, "seconds")}
     for number, clients in sorted(scored.items()):
-        bins: ReliabilityBins = reduce(add, (ReliabilityBins.from_dict(line["reliability"]) for line in clients))
+        bins = [ReliabilityBins.from_dict(line["reliability"]) for line in clients if "reliability" in line]
+        pooled = _calibration(bins)
         result["round"].append(number)
         result["seconds"].append(sum(seconds for r, seconds in elapsed.items() if r <= number))
-        for name in SCORES:
-            pooled = name in POOLED
-            result[name].append(getattr(bins, name) if pooled else mean([line[name] for line in clients]))
+        for name in names:
+            result[name].append(pooled[name] if name in pooled else mean([line[name] for line in clients]))
     return result
 
 
@@ -118,7 +144,7 @@ def assemble(
     data: FederatedData,
     sites: Sequence[Site],
     lines: Sequence[Mapping[str, Any]],
-    final: Mapping[int, Mapping[str, Evaluation]],
+    final: Mapping[int, Mapping[str, Scored]],
     seconds: float,
 ) -> dict[str, Any]:
     """The contents of result.json."""
@@ -142,7 +168,7 @@ def assemble(
         "rounds": config.rounds,
         "clients": len(sites),
         "dataset": data.dataset.name,
-        "class_names": list(data.dataset.class_names),
+        **_target(data),
         "alignment_points": data.alignment_points,
         "split": config.evaluation.split,
         "scored": variants[0],
@@ -157,20 +183,43 @@ def assemble(
             "model": [site.client.model.name for site in sites],
             "weights": [site.weights for site in sites],
             "records": [len(site.client.train) for site in sites],
-            "classes": [data.own_classes(site.client.index).tolist() for site in sites],
+            **_held(data, sites),
             **{name: [one and one.scores[name] for one in by_site] for name in score_names(judged)},
             "bytes_up": up,
             "bytes_down": down,
             "seconds": [sum(t["seconds"] for t in client) for client in turns],
         },
         "curve": curve(lines),
-        "reliability": reduce(add, (one.reliability for one in judged)).to_dict(),
+        **_counts(judged, data.dataset.classes),
+    }
+
+
+def _target(data: FederatedData) -> dict[str, Any]:
+    """What is predicted: classes, or a real number of this scale."""
+    if data.dataset.scale is None:
+        return {"class_names": list(data.dataset.class_names)}
+    return {"task": "regression", "target": asdict(data.dataset.scale)}
+
+
+def _held(data: FederatedData, sites: Sequence[Site]) -> dict[str, Any]:
+    if data.dataset.scale is not None:
+        return {}
+    return {"classes": [data.own_classes(site.client.index).tolist() for site in sites]}
+
+
+def _counts(judged: Sequence[Scored], classes: int) -> dict[str, Any]:
+    """Predictions of all clients, counted."""
+    if measured := [one for one in judged if isinstance(one, RegressionEvaluation)]:
+        return {"pit": reduce(add, (one.pit for one in measured)).to_dict()}
+    found = [one for one in judged if isinstance(one, Evaluation)]
+    return {
+        "reliability": reduce(add, (one.reliability for one in found)).to_dict(),
         "uncertainty": {
-            "total": reduce(add, (one.total for one in judged)).to_dict(),
-            "epistemic": reduce(add, (one.epistemic for one in judged)).to_dict(),
+            "total": reduce(add, (one.total for one in found)).to_dict(),
+            "epistemic": reduce(add, (one.epistemic for one in found)).to_dict(),
         },
-        "ranked": reduce(add, (one.ranked for one in judged)).to_dict(),
-        **_confusion([one.confusion for one in judged], data.dataset.classes),
+        "ranked": reduce(add, (one.ranked for one in found)).to_dict(),
+        **_confusion([one.confusion for one in found], classes),
     }
 
 

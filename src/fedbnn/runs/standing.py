@@ -13,7 +13,7 @@ from typing import Any, Literal
 from fedbnn.base.errors import UserError
 from fedbnn.base.files import held, read_json
 from fedbnn.base.wording import one_line
-from fedbnn.federation.evaluation import SCORES
+from fedbnn.federation.evaluation import ALL_SCORES
 from fedbnn.report.load import runs_of
 from fedbnn.runs.folder import FAILURE, NOTES, read_lines
 from fedbnn.runs.results import curve
@@ -57,7 +57,7 @@ class Standing:
     @property
     def scores(self) -> dict[str, float]:
         """The last value of each score; nothing before the first evaluation."""
-        return {name: self.curve[name][-1] for name in SCORES if self.curve.get(name)}
+        return {name: self.curve[name][-1] for name in ALL_SCORES if self.curve.get(name)}
 
     def to_dict(self) -> dict[str, Any]:
         """As JSON can hold it: numbers that are none become null."""
@@ -124,7 +124,7 @@ def _read(folder: Path) -> Standing:
 
 def _about(line: Mapping[str, Any]) -> dict[str, Any]:
     """What is told of a client's line: numbers of known names, and words."""
-    numbers = ("client", "round", "bytes_up", "bytes_down", "seconds", *SCORES)
+    numbers = ("client", "round", "bytes_up", "bytes_down", "seconds", *ALL_SCORES)
     about: dict[str, Any] = {name: float(line[name]) for name in numbers if name in line}
     return {**about, "name": _words(line["name"]), "rejected": _words(line.get("rejected", ""))}
 

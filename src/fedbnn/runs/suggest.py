@@ -40,6 +40,11 @@ class Facts:
 
     @classmethod
     def of(cls, config: Config, data: FederatedData) -> "Facts":
+        if data.dataset.scale is not None:
+            raise UserError(
+                "data.task = 'regression': suggestions rest on results of classification; `fedbnn compare` tells on "
+                "the data itself"
+            )
         sizes = [len(rows) for rows in data.client_indices]
         shape = data.dataset.input_shape
         return cls(

@@ -12,6 +12,7 @@ from fedbnn.federation.engines import Site
 from fedbnn.federation.loop import roster_of
 from fedbnn.federation.message import Message
 from fedbnn.federation.method import Client, Method, Roster, State
+from fedbnn.models.regression import of_classes
 from fedbnn.testing.sample import SEED, Moment, moments, same, sample_sites
 
 PURE = (
@@ -124,7 +125,7 @@ def _check_predictions(method: Method[Any, Any], moment: Moment, site: Site) -> 
         client.network.weights.normal_()
         with repeatable(rng):
             scored = method.scored(state, client, message, rng)
-            found.append({name: method.predict(one, client, x, rng).probs for name, one in scored.items()})
+            found.append({name: of_classes(method.predict(one, client, x, rng)).probs for name, one in scored.items()})
     where = f"method '{method.name}', scored and predict after round {moment.number}"
     assert same(given, before), f"{where} change {_changed(before, given)}: {INPUTS}"
     assert same(*found), f"{where} give something else the second time: {PURE}"

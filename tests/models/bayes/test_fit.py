@@ -145,8 +145,7 @@ def test_tuned_prior_gives_the_target_on_the_alignment_set() -> None:
     psi, _ = tune_prior(
         net,
         start,
-        x,
-        target,
+        Records(x, target),
         count=600,
         batch_size=12,
         learning_rate=3e-3,
@@ -164,7 +163,7 @@ def test_zero_steps_leave_the_prior_where_it_starts() -> None:
     start = Gaussian.around(net.weights.clone(), -5.0)
     target = torch.full((len(x), CLASSES), 1 / CLASSES)
     generators = {"order": torch.Generator(), "noise": torch.Generator()}
-    psi, loss = tune_prior(net, start, x, target, count=0, batch_size=4, learning_rate=1e-3, **generators)
+    psi, loss = tune_prior(net, start, Records(x, target), count=0, batch_size=4, learning_rate=1e-3, **generators)
     assert torch.equal(psi.theta, start.theta)
     assert loss == 0.0
 

@@ -14,14 +14,16 @@ import numpy as np
 from fedbnn.base.errors import UserError
 from fedbnn.base.files import expanded, is_folder
 from fedbnn.base.wording import listing
-from fedbnn.data.csv_source import classes_of, missing_target, tested
-from fedbnn.data.dataset import Dataset, Floats, Labels, Names
+from fedbnn.data.csv_source import classes_of, missing_target, strata_of, targets_of, tested
+from fedbnn.data.dataset import Dataset, Floats, Labels, Names, Targets
 from fedbnn.data.identity import Identity
 from fedbnn.data.tables.coding import Coding
 from fedbnn.data.tables.columns import ColumnSettings
 from fedbnn.data.tables.fitting import fit
 from fedbnn.data.tables.layout import Layout
 from fedbnn.data.tables.raw import RawTable, TableReader, joined
+from fedbnn.data.targets import target_texts
+from fedbnn.models.regression import Scale
 
 ENDINGS: Mapping[str, tuple[str, ...]] = {"csv": (".csv", ".tsv"), "parquet": (".parquet",)}
 
@@ -62,14 +64,15 @@ class TableDataset:
     name: str
     train: RawTable
     test: RawTable
-    y_train: Labels
-    y_test: Labels
+    y_train: Targets
+    y_test: Targets
     class_names: tuple[str, ...]
     group_train: Names | None
     group_test: Names | None
     declared: Mapping[str, ColumnSettings]
     reader: TableReader
     names: tuple[str, ...]
+    scale: Scale | None = None
 
     @property
     def classes(self) -> int:
@@ -99,9 +102,17 @@ class TableDataset:
         """All records as features, by a coding that is fitted on `public` alone."""
         coding, told = fit(self.names, self.declared, public)
         train, test = coding.encode(self.train), coding.encode(self.test)
-        labels = [self.class_names[label] for label in self.y_train]
+        labels = target_texts(self.y_train, self.class_names)
         dataset = Dataset(
-            self.name, train.x, self.y_train, test.x, self.y_test, self.class_names, self.group_train, self.group_test
+            self.name,
+            train.x,
+            self.y_train,
+            test.x,
+            self.y_test,
+            self.class_names,
+            self.group_train,
+            self.group_test,
+            self.scale,
         )
         return EncodedTables(
             dataset,
@@ -121,10 +132,11 @@ def load_tables(
     test_fraction: float,
     declared: Mapping[str, ColumnSettings],
     layout: Layout,
+    scale: Scale | None = None,
 ) -> TableDataset:
     """Read one file, or several of which each is a client's, and hold out the same share of every class and client.
 
-    As with `load_csv`, the split does not depend on a run's seed.
+    As with `load_csv`, the split does not depend on a run's seed, and with a scale the target is a real number.
     """
     origin = f"data.path = {list(path) if isinstance(path, tuple) else path!r}"
     files = files_of(path, source, origin)
@@ -138,11 +150,12 @@ def load_tables(
     tables = [reader.read(file, f"data.path = {str(file)!r}", source) for file in files]
     names = _names(tables, target, client_column, declared)
     whole = joined(tables)
-    y, class_names = classes_of(_labels(whole, target), target)
+    texts, places = _labels(whole, target), [str(place) for place in whole.places]
+    y, class_names = targets_of(texts, places, target, scale, whole.decimal)
     groups = _groups(whole, tables, files, client_column) if several or client_column else None
     together = f"{target!r}" if groups is None else f"{target!r} and {client_column or 'file'!r}"
-    train, test = tested(y, groups, test_fraction, origin, together)
-    return _divided(_name(path), whole, names, y, class_names, groups, train, test, declared, reader)
+    train, test = tested(strata_of(y), groups, test_fraction, origin, together)
+    return _divided(_name(path), whole, names, y, class_names, groups, train, test, declared, reader, scale)
 
 
 def tables_of_values(
@@ -200,13 +213,14 @@ def _divided(
     name: str,
     whole: RawTable,
     names: tuple[str, ...],
-    y: Labels,
+    y: Targets,
     class_names: tuple[str, ...],
     groups: Names | None,
     train: Labels,
     test: Labels,
     declared: Mapping[str, ColumnSettings],
     reader: TableReader,
+    scale: Scale | None = None,
 ) -> TableDataset:
     inputs = whole.only(names)
     return TableDataset(
@@ -221,6 +235,7 @@ def _divided(
         declared=declared,
         reader=reader,
         names=names,
+        scale=scale,
     )
 
 

@@ -8,11 +8,11 @@ from typing import Any, Protocol
 from torch import Tensor
 
 from fedbnn.data.view import InputView
-from fedbnn.federation.evaluation import Evaluation
+from fedbnn.federation.evaluation import Scored
 from fedbnn.federation.message import Message
 from fedbnn.federation.method import Client, Method
-from fedbnn.models.bayes import Prediction
 from fedbnn.models.label_prior import Known
+from fedbnn.models.regression import Answer
 from fedbnn.models.training import Records
 
 
@@ -76,7 +76,7 @@ class Engine(Protocol):
 
     def evaluate(
         self, round_number: int, messages: Mapping[int, Message], foreign: bool = False
-    ) -> Iterator[tuple[int, dict[str, Evaluation]]]:
+    ) -> Iterator[tuple[int, dict[str, Scored]]]:
         """Score the models of each client named in `messages`; these hold what the server would send next.
 
         With `foreign`, also ask them about the sites' foreign inputs, where there are any.
@@ -90,7 +90,7 @@ class Engine(Protocol):
         message: Message,
         variant: str | None = None,
         prior: Known | Sequence[float] | None = None,
-    ) -> Prediction:
+    ) -> Answer:
         """The predictive distribution of one client's model: of this variant, or the one scored first.
 
         `prior` is the label prior that is asked for, as `label_prior.checked` gives it; without one, the variant's own.

@@ -20,7 +20,8 @@ from torch import Tensor
 from fedbnn.federation.engines.engine import Site
 from fedbnn.federation.engines.states import IN_MEMORY, state_file
 from fedbnn.federation.method import Client
-from fedbnn.models.training import Records, channels_last
+from fedbnn.models.regression import records_of
+from fedbnn.models.training import channels_last
 
 # Fields of a client that JSON can hold, each with its type; the others are tensors.
 _TENSORS = ("train", "alignment", "identity")
@@ -97,12 +98,12 @@ class Handed(Mapping[int, Site]):
         settings = {name: kind.validate_json(json.dumps(entry["client"][name])) for name, kind in _SETTINGS.items()}
         return Site(
             Client(
-                train=Records(tensors["x"], tensors["y"]),
+                train=records_of(tensors["x"], tensors["y"]),
                 alignment=self._of_all(entry["alignment"]),
                 identity=tensors.get("identity"),
                 **settings,
             ),
-            Records(self._of_all(entry["x"]), self._of_all(entry["y"])),
+            records_of(self._of_all(entry["x"]), self._of_all(entry["y"])),
             tensors["own"],
             entry["weights"],
             entry["operations"],

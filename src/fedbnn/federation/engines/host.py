@@ -20,12 +20,12 @@ from fedbnn.base.errors import UserError
 from fedbnn.base.randomness import Stream, repeatable
 from fedbnn.federation.engines.engine import ClientFailure, Reply, Site
 from fedbnn.federation.engines.states import IN_MEMORY, ClientStates, read_state, state_file
-from fedbnn.federation.evaluation import Evaluation, evaluate, with_detection
+from fedbnn.federation.evaluation import Scored, evaluate, with_detection
 from fedbnn.federation.message import Message
 from fedbnn.federation.method import Method, Variant
 from fedbnn.federation.scored import answered, predicted, scored_models
-from fedbnn.models.bayes import Prediction
 from fedbnn.models.label_prior import Known
+from fedbnn.models.regression import Answer
 
 
 class Placed(Mapping[int, Site]):
@@ -91,15 +91,13 @@ class ClientHost:
         self.states[client] = update.state
         return Reply(update.message.to(CPU), update.info, time.perf_counter() - start)
 
-    def evaluate(
-        self, client: int, round_number: int, message: Message, foreign: bool = False
-    ) -> dict[str, Evaluation]:
+    def evaluate(self, client: int, round_number: int, message: Message, foreign: bool = False) -> dict[str, Scored]:
         site, rng = self.sites[client], Stream((self.seed, "evaluate", round_number, client), self.device)
         with self._guard(client, rng):
             models = scored_models(self.method, self.states[client], site.client, message.to(self.device), rng)
             predictions = predicted(self.method, models, site.client, site.evaluation.x, rng)
             self._check_finite(client, round_number, predictions)
-            evaluations: dict[str, Evaluation] = {
+            evaluations: dict[str, Scored] = {
                 variant: evaluate(prediction, site.evaluation.y, site.own)
                 for variant, prediction in predictions.items()
             }
@@ -117,7 +115,7 @@ class ClientHost:
         message: Message,
         variant: str | None,
         prior: Known | Sequence[float] | None = None,
-    ) -> Prediction:
+    ) -> Answer:
         site, rng = self.sites[client].client, Stream((self.seed, "evaluate", round_number, client), self.device)
         with self._guard(client, rng):
             models = scored_models(self.method, self.states[client], site, message.to(self.device), rng)
@@ -143,10 +141,10 @@ class ClientHost:
             state = self.method.client_state.from_tensors(read_state(state_file(folder, client)))
             self.states[client] = state.to(self.device)
 
-    def _check_finite(self, client: int, round_number: int, predictions: Mapping[Variant, Prediction]) -> None:
+    def _check_finite(self, client: int, round_number: int, predictions: Mapping[Variant, Answer]) -> None:
         """Tell the commonest of all mistakes, steps that are too long, as what it is."""
         for variant, prediction in predictions.items():
-            if not prediction.probs.isfinite().all():
+            if not prediction.finite:
                 raise UserError(
                     f"client {client} ('{self.sites[client].client.name}'): after round {round_number} its {variant} "
                     f"model predicts values that are not finite: training has diverged; shorten the steps (the rates "

@@ -10,11 +10,11 @@ from fedbnn.base.devices import find_device
 from fedbnn.federation.engines.engine import Reply, Site, by_index
 from fedbnn.federation.engines.host import ClientHost
 from fedbnn.federation.engines.states import IN_MEMORY
-from fedbnn.federation.evaluation import Evaluation
+from fedbnn.federation.evaluation import Scored
 from fedbnn.federation.message import Message
 from fedbnn.federation.method import Method
-from fedbnn.models.bayes import Prediction
 from fedbnn.models.label_prior import Known
+from fedbnn.models.regression import Answer
 
 
 class InProcess:
@@ -33,7 +33,7 @@ class InProcess:
 
     def evaluate(
         self, round_number: int, messages: Mapping[int, Message], foreign: bool = False
-    ) -> Iterator[tuple[int, dict[str, Evaluation]]]:
+    ) -> Iterator[tuple[int, dict[str, Scored]]]:
         for client, message in messages.items():
             yield client, self._host.evaluate(client, round_number, message, foreign)
 
@@ -45,7 +45,7 @@ class InProcess:
         message: Message,
         variant: str | None = None,
         prior: Known | Sequence[float] | None = None,
-    ) -> Prediction:
+    ) -> Answer:
         return self._host.predict(client, x, round_number, message, variant, prior)
 
     def save(self, folder: Path) -> None:

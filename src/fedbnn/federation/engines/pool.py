@@ -23,11 +23,12 @@ from fedbnn.base.errors import UserError
 from fedbnn.federation.engines import frames, handover
 from fedbnn.federation.engines.engine import ClientFailure, Reply, Site
 from fedbnn.federation.engines.states import IN_MEMORY
-from fedbnn.federation.evaluation import Evaluation
+from fedbnn.federation.evaluation import Scored, scored_from
 from fedbnn.federation.message import Message
 from fedbnn.federation.method import Method
 from fedbnn.models.bayes import Prediction
 from fedbnn.models.label_prior import Known
+from fedbnn.models.regression import Answer, Mixture
 
 # Fresh pages for every large activation cost up to a tenth of a training step; let glibc keep them instead.
 _ENVIRONMENT = {
@@ -108,10 +109,10 @@ class WorkerPool:
 
     def evaluate(
         self, round_number: int, messages: Mapping[int, Message], foreign: bool = False
-    ) -> Iterator[tuple[int, dict[str, Evaluation]]]:
+    ) -> Iterator[tuple[int, dict[str, Scored]]]:
         for frame in self._exchange(self._to_clients("evaluate", round_number, messages, foreign=foreign)):
             scores = frame.header["evaluation"]
-            yield frame.header["client"], {variant: Evaluation.from_dict(one) for variant, one in scores.items()}
+            yield frame.header["client"], {variant: scored_from(one) for variant, one in scores.items()}
 
     def predict(
         self,
@@ -121,12 +122,13 @@ class WorkerPool:
         message: Message,
         variant: str | None = None,
         prior: Known | Sequence[float] | None = None,
-    ) -> Prediction:
+    ) -> Answer:
         worker = next(k for k, share in enumerate(self._shares) if client in share)
         request = {"request": "predict", "client": client, "round": round_number, "variant": variant, "prior": prior}
         arrays = {"x": x, **{f"message.{name}": array for name, array in message.arrays.items()}}
         [frame] = self._exchange({worker: [frames.Frame(request, Message(arrays).to_bytes())]})
-        return Prediction(**Message.from_bytes(frame.payload).arrays)
+        found = Message.from_bytes(frame.payload).arrays
+        return Mixture(**found) if "means" in found else Prediction(**found)
 
     def save(self, folder: Path) -> None:
         self._everyone([{"request": "save", "folder": str(folder.resolve())}] * len(self._processes))

@@ -104,10 +104,10 @@ class OutputsMechanism(ExchangeMechanism):
     """Clients send class scores on the alignment set; the server joins the latest of every client."""
 
     def expected_upload(self, roster: Roster) -> UploadSpec:
-        return {"phi": (len(roster.alignment), roster.classes)}
+        return {"phi": (len(roster.alignment), roster.outputs)}
 
     def server_init(self, roster: Roster) -> ConsensusState:
-        phi = torch.zeros(roster.clients, len(roster.alignment), roster.classes)
+        phi = torch.zeros(roster.clients, len(roster.alignment), roster.outputs)
         return Uploads(phi=phi, received=torch.zeros(roster.clients, dtype=torch.bool))
 
     def server_update(

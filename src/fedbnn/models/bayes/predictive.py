@@ -99,6 +99,10 @@ class Prediction:
         return (self.total - self.aleatoric).clamp_min(0)
 
     @property
+    def finite(self) -> bool:
+        return bool(self.probs.isfinite().all())
+
+    @property
     def labels(self) -> Tensor:
         return self.probs.argmax(1)
 

@@ -2,12 +2,13 @@
 
 psi* = argmin_psi  E_{w ~ p(. ; psi)}  CE(softmax(target), f(AD; w))        (Makhija, Ghosh, Ho 2023, Eq. for psi)
 
+In regression the target is a Gaussian at each point, and CE that of Gaussians (`fedbnn.models.regression.measured`).
+
 The peers' consensus on the alignment set (AD) is thereby turned into a prior over the weights of whatever network
 a client happens to have.
 """
 
 import torch
-from torch import Tensor
 
 from fedbnn.models.augmentation import Augment
 from fedbnn.models.bayes.fit import fit
@@ -19,8 +20,7 @@ from fedbnn.models.training import Records, steps
 def tune_prior(
     network: FlatNetwork,
     start: Gaussian,
-    alignment: Tensor,
-    target: Tensor,
+    taught: Records,
     *,
     count: int,
     batch_size: int,
@@ -30,6 +30,6 @@ def tune_prior(
     augment: Augment = "none",
     rest_rate: float = 0.0,
 ) -> tuple[Gaussian, float]:
-    """`count` Adam steps on psi from `start` towards the class probabilities `target` on the alignment set."""
-    batches = steps(Records(alignment, target), count, batch_size, order, augment)
+    """`count` Adam steps on psi from `start` towards what is taught: the alignment set with its targets."""
+    batches = steps(taught, count, batch_size, order, augment)
     return fit(network, start, batches, learning_rate=learning_rate, generator=noise, rest_rate=rest_rate)

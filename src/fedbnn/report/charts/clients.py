@@ -1,11 +1,12 @@
-"""Accuracy of every client, one row an architecture and one dot a client."""
+"""A score of every client, one row an architecture and one dot a client."""
 
 import math
 
 from markupsafe import Markup
 
+from fedbnn.federation.evaluation import MEASURES
 from fedbnn.report.axes import Box, horizontal
-from fedbnn.report.figures import MISSING, counted, share, show
+from fedbnn.report.figures import MISSING, UNITS, Unit, counted, show
 from fedbnn.report.load import Group
 from fedbnn.report.series import Series
 from fedbnn.report.svg import Drawing, Scale
@@ -20,12 +21,14 @@ def architectures(groups: tuple[Group, ...]) -> list[str]:
     return list(dict.fromkeys(names))
 
 
-def client_accuracy(group: Group, look: Series, rows: list[str], ticks: list[float], width: float) -> Markup:
-    """The own-class accuracy of one method's clients on an axis that all panels share."""
+def client_scores(group: Group, look: Series, rows: list[str], ticks: list[float], width: float, score: str) -> Markup:
+    """One score of a method's clients on an axis that all panels share."""
+    measure = MEASURES[score]
+    unit = UNITS[measure.unit]
     high = ROW_ON_WIDE if width >= 400 else ROW
     drawing = Drawing(width, len(rows) * high + 48, "")
     box = Box(14, 4, width - 20, len(rows) * high + 4)
-    x = horizontal(drawing, box, ticks, "own-class accuracy", percent=True, grid=True)
+    x = horizontal(drawing, box, ticks, measure.title, percent=measure.unit == "share", grid=True)
     summary = []
     for row, architecture in enumerate(rows):
         top = box.top + row * high
@@ -35,27 +38,29 @@ def client_accuracy(group: Group, look: Series, rows: list[str], ticks: list[flo
             for name, model, value in zip(
                 result.per_client.name,
                 result.per_client.model,
-                result.per_client.own_class_accuracy,
+                getattr(result.per_client, score),
                 strict=True,
             )
             if model == architecture and math.isfinite(value)
         ]
         mean = math.fsum(value for value, _ in dots) / len(dots) if dots else math.nan
         who = counted(len(dots), "client") if len(group.runs) == 1 else counted(len(dots), "result")
-        text = f"{who}, mean {show(mean, share)}" if dots else MISSING
+        text = f"{who}, mean {show(mean, unit)}" if dots else MISSING
         summary.append(f"{architecture}: {text}")
         if row:
             drawing.line(box.left, top, box.right, top, "rule")
         drawing.words(box.left, top + 14, _shortened(architecture, width), "name halo")
         drawing.words(box.right, top + 14, text, "tick halo", "end")
-        _row(drawing, dots, x, (top + LABEL, top + high), look)
+        _row(drawing, dots, x, (top + LABEL, top + high), look, unit)
         if dots:
             drawing.line(x(mean), top + LABEL + 4, x(mean), top + high - 4, "mean")
-    drawing.name(f"Own-class accuracy of the clients of {group.method}. {'; '.join(summary)}.")
+    drawing.name(f"{measure.heading} of the clients of {group.method}. {'; '.join(summary)}.")
     return drawing.markup()
 
 
-def _row(drawing: Drawing, dots: list[tuple[float, str]], x: Scale, lane: tuple[float, float], look: Series) -> None:
+def _row(
+    drawing: Drawing, dots: list[tuple[float, str]], x: Scale, lane: tuple[float, float], look: Series, unit: Unit
+) -> None:
     radius = 3.8 if len(dots) <= 60 else 2.5
     top, bottom = lane
     middle, reach = (top + bottom) / 2, (bottom - top) / 2 - radius - 2
@@ -70,7 +75,7 @@ def _row(drawing: Drawing, dots: list[tuple[float, str]], x: Scale, lane: tuple[
             middle + offset,
             radius * 0.9,
             look.mark("spot"),
-            tip=f"{name}: {show(value, share)}",
+            tip=f"{name}: {show(value, unit)}",
         )
 
 

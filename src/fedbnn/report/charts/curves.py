@@ -47,7 +47,8 @@ def learning_curves(groups: tuple[Group, ...], metric: str, name: str, percent: 
     box = Box(52, 12, WIDTH - 14, height - 44)
     values = [value for curve in curves for point in curve for value in (point.low, point.high)]
     least, ceiling = (0.1, 1.0) if percent else (0.02, math.inf)
-    y = vertical(drawing, box, nice_ticks(*span(values, least, 0.0, ceiling), 6), percent)
+    floor = -math.inf if any(value < 0 for value in values) else 0.0
+    y = vertical(drawing, box, nice_ticks(*span(values, least, floor, ceiling), 6), percent)
     x = rounds(drawing, box, max((curve[-1].round for curve in curves if curve), default=1))
     looks = [Series(index) for index in range(len(groups))]
     for look, curve in zip(looks, curves, strict=True):

@@ -12,7 +12,7 @@ from typing import Any
 
 from fedbnn.base.errors import UserError
 from fedbnn.base.files import make_folder
-from fedbnn.federation.evaluation import DETECTION, SCORES
+from fedbnn.federation.evaluation import DETECTION, scores_among
 from fedbnn.federation.loop import Round
 from fedbnn.runs.collection import flattened
 from fedbnn.runs.config import Config
@@ -87,7 +87,7 @@ class MLflow(Observer):
     def earlier(self, curve: Curve) -> None:
         if not self._known:
             for at, number in enumerate(curve["round"]):
-                self._log(prefixed("scores", {name: curve[name][at] for name in SCORES}), int(number))
+                self._log(prefixed("scores", {name: curve[name][at] for name in scores_among(curve)}), int(number))
 
     def round_done(self, record: Round) -> None:
         if not self._run:

@@ -5,6 +5,8 @@ const SCORES = {
   own_class_accuracy: ["own-class accuracy", true], all_class_accuracy: ["all-class accuracy", true],
   nll: ["NLL", false], brier: ["Brier score", false], ece: ["ECE", false], mce: ["MCE", false],
   all_class_nll: ["all-class NLL", false],
+  rmse: ["RMSE", false], mae: ["MAE", false], crps: ["CRPS", false], coverage_90: ["coverage", true],
+  width_90: ["width", false],
 };
 const EVERY = 2000;
 const SERIES = 7;
@@ -63,7 +65,7 @@ function progress(run) {
     : `round ${run.round_number} of ${run.rounds}`;
   const left = run.left == null ? "" : `, about ${time(run.left)} left`;
   row.append(label, bar, make("div", held + left, "round"));
-  const facts = Object.keys(SCORES).slice(0, 5).filter((score) => run.curve[score] && run.curve[score].length)
+  const facts = Object.keys(SCORES).filter((score) => run.curve[score] && run.curve[score].length).slice(0, 5)
     .map((score) => `${SCORES[score][0]} ${number(run.curve[score].at(-1), score)}`);
   if (run.rounds) facts.push(`${run.clients.length} clients`, `${time(run.seconds)} of computing`);
   row.append(make("div", facts.join(" · "), "facts"));
@@ -86,7 +88,7 @@ function chart(runs) {
   svg.setAttribute("viewBox", `0 0 ${width} ${height}`);
   svg.setAttribute("role", "img");
   const curves = runs.map((run) => (run.curve.round || [])
-    .map((round, index) => [round, run.curve[shown][index]]).filter(([, value]) => value != null));
+    .map((round, index) => [round, (run.curve[shown] || [])[index]]).filter(([, value]) => value != null));
   const values = curves.flat().map(([, value]) => value);
   const ends = runs.map((run, index) => curves[index].length
     ? `${titleOf(run)} ${number(curves[index].at(-1)[1], shown)}` : "").filter(Boolean);
@@ -125,7 +127,8 @@ function clients(runs) {
   at("clients-section").hidden = !run.clients.length;
   const table = make("table");
   const head = make("tr");
-  const scores = ["own_class_accuracy", "all_class_accuracy", "nll", "ece"];
+  const scores = run.curve.crps ? ["rmse", "crps", "nll", "coverage_90"]
+    : ["own_class_accuracy", "all_class_accuracy", "nll", "ece"];
   for (const words of ["client", ...scores.map((one) => SCORES[one][0]), "sent", "received", "last turn", "round"]) {
     const cell = make("th", words);
     cell.scope = "col";
@@ -147,6 +150,15 @@ function clients(runs) {
   at("clients").replaceChildren(...caption, table);
 }
 
+// Only scores that a run has are offered: those of classification, or those of regression.
+function offer(runs) {
+  const told = Object.keys(SCORES).filter((score) => runs.some((run) => run.curve[score]));
+  if (!told.length) return;
+  if (!told.includes(shown)) shown = told.includes("crps") ? "crps" : told[0];
+  for (const option of at("score").options) option.hidden = !told.includes(option.value);
+  at("score").value = shown;
+}
+
 function show(runs) {
   latest = runs;
   const states = runs.map((run) => run.state);
@@ -162,6 +174,7 @@ function show(runs) {
   document.body.dataset.state = waiting ? "waiting" : active || "unfinished";
   document.querySelector("main").hidden = waiting && runs.length === 1;
   at("runs").replaceChildren(...runs.map(progress));
+  offer(runs);
   chart(runs);
   clients(runs);
   const notes = runs.flatMap((run) => run.notes.map((note) => (runs.length > 1 ? `${run.name}: ${note}` : note)));
