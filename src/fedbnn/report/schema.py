@@ -6,6 +6,7 @@ from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
+from fedbnn.federation.evaluation import ALL_SCORES
 from fedbnn.federation.metrics import Confusion, RankedCounts, ReliabilityBins, UncertaintyHistogram
 from fedbnn.federation.metrics.regression import PitCounts
 from fedbnn.report.privacy import Guarantee
@@ -56,6 +57,12 @@ class ClientFacts(_Columns):
     bytes_down: list[Number]
     seconds: list[Number]
 
+    @property
+    def unscored(self) -> list[int]:
+        """Clients without records of their own to be scored on."""
+        scores = [getattr(self, name) for name in ALL_SCORES if name in type(self).model_fields]
+        return [at for at in range(len(self.name)) if all(math.isnan(of[at]) for of in scores)]
+
 
 class PerClient(ClientFacts):
     """The same in classification."""
@@ -67,12 +74,6 @@ class PerClient(ClientFacts):
     brier: list[Number]
     ece: list[Number]
     mce: list[Number]
-
-    @property
-    def unscored(self) -> list[int]:
-        """Clients without records of their own to be scored on."""
-        scores = zip(self.own_class_accuracy, self.all_class_accuracy, self.nll, self.brier, strict=True)
-        return [at for at, values in enumerate(scores) if all(map(math.isnan, values))]
 
 
 class PerClientRegression(ClientFacts):
