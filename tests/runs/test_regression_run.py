@@ -107,7 +107,7 @@ def test_a_comparison_leaves_out_what_is_for_classes(config, tmp_path):
     results = fedbnn.compare(config, ["fedavg", "local"], tmp_path / "two", observer=heard)
     assert [one["method"] for one in results] == ["fedavg", "local"]
     page = (tmp_path / "two" / "report.html").read_text()
-    assert "Coverage: nearest to 90 % is best" in page
+    assert "Coverage: nearest to 90 % is best; width tells only beside it" in page
     prepared = Prepared.of(config, [])
     assert prepared.refusal(config, "pfedgp") == "method 'pfedgp' is for classification, but data.task = 'regression'"
     assert prepared.refusal(config, "fedbnn") == ""

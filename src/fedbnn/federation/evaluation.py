@@ -43,6 +43,7 @@ class Measure:
     higher_is_better: bool = False
     brief: str = ""  # the title where room is scarce, if that is another one
     aim: float | None = None  # what it should be, where neither more nor less is better
+    ranked: bool = True  # whether models can be ranked by it alone
 
     @property
     def heading(self) -> str:
@@ -66,7 +67,7 @@ MEASURES: dict[str, Measure] = {
     "mae": Measure("MAE", "mean absolute error, in the target's unit", "target"),
     "crps": Measure("CRPS", "continuous ranked probability score, in the target's unit", "target"),
     "coverage_90": Measure("coverage", "of central 90 % intervals; 90 % is right", "share", aim=0.9),
-    "width_90": Measure("width", "of central 90 % intervals, in the target's unit", "target"),
+    "width_90": Measure("width", "of central 90 % intervals, in the target's unit", "target", ranked=False),
     "bytes_up_per_client_round": Measure("sent", "by a client in a round", "bytes", brief="bytes up"),
     "bytes_down_per_client_round": Measure("received", "by a client in a round", "bytes", brief="bytes down"),
     "seconds": Measure("time", "for the whole run", "seconds", brief="seconds"),

@@ -114,7 +114,8 @@ def _column(compared: list[Model], name: str, short: bool) -> list[Cell]:
     told = [name not in COSTS or _first(*model) for model in compared]
     spreads = [over_seeds(group, name, variant) for group, variant in compared]
     means = [spread.mean if here else math.nan for spread, here in zip(spreads, told, strict=True)]
-    best = best_of(means, unit, measure.higher_is_better, measure.aim)
+    best = best_of(means if measure.ranked else [], unit, measure.higher_is_better, measure.aim)
+    best = best or [False] * len(means)
     return [
         cell(spread, unit, best=mark) if here else Cell("")
         for spread, here, mark in zip(spreads, told, best, strict=True)

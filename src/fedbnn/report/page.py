@@ -74,9 +74,7 @@ def _context(study: Study) -> dict[str, Any]:
         "facts": facts(study),
         "notes": [*notes(study), *_unscored(study), *([] if study.regression else _overconfident(study))],
         "lead": "" if study.comparison else lead(first),
-        "reading": (regression.READING if study.regression else READING).format(
-            detection=" and AUROC" if DETECTION[0] in headline.scores(study.groups) else ""
-        ),
+        "reading": _reading(study),
         "fine": regression.FINE if study.regression else FINE,
         **(_results(study) if study.comparison else _run(study.groups[0])),
         "seeds": sorted({len(group.runs) for group in study.groups}),
@@ -93,6 +91,14 @@ def _context(study: Study) -> dict[str, Any]:
         "shown": which_model(study).strip(),
         "counted": counted,
     }
+
+
+def _reading(study: Study) -> str:
+    """Which way each score is better."""
+    asked = DETECTION[0] in headline.scores(study.groups)
+    if study.regression:
+        return regression.READING.format(detection="; AUROC: higher is better" if asked else "")
+    return READING.format(detection=" and AUROC" if asked else "")
 
 
 def _sections(study: Study) -> list[Section]:

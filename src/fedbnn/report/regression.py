@@ -14,7 +14,7 @@ from fedbnn.report.sections import (
 )
 from fedbnn.report.variants import subject
 
-READING = "Coverage: nearest to 90 % is best{detection}; all else: lower is better."
+READING = "Coverage: nearest to 90 % is best; width tells only beside it{detection}; all else: lower is better."
 FINE = (
     "NLL: negative log-likelihood in nats. CRPS: continuous ranked probability score, in the target's unit. Coverage "
     "and width: of the central 90 % of what is predicted."
@@ -40,8 +40,8 @@ def sections(study: Study) -> list[Section]:
 def _coverage(study: Study) -> Section:
     width = width_of(study)
     reading = (
-        "Left or above: how many targets lie within central intervals of what is predicted, against how many should; "
-        "below the diagonal intervals are too narrow. Right or below: where in its predicted distribution each target "
+        "First: how many targets lie within central intervals of what is predicted, against how many should; "
+        "below the diagonal intervals are too narrow. Second: where in its predicted distribution each target "
         "lies; bars are of one height if distributions are right, highest in the middle if they are too wide, and at "
         "the ends if they are too narrow. Predictions of all clients are pooled."
     )
