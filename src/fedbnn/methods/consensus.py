@@ -23,6 +23,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
+from fedbnn.federation.message import Distributions, Form, Numbers
 from fedbnn.models.bayes import Prediction
 from fedbnn.privacy import onto_simplex
 
@@ -34,6 +35,11 @@ _LEAST = 1e-30  # instead of a sum of nothing
 def output_of(prediction: Prediction, rule: Rule) -> Tensor:
     """What a client sends under this rule."""
     return prediction.logits if rule == "mean_logits" else prediction.probs
+
+
+def output_form(rule: Rule, shape: tuple[int, ...]) -> Form:
+    """What the server lets in of that: no logit that is absurd, no probabilities off the simplex."""
+    return Numbers(shape) if rule == "mean_logits" else Distributions(shape)
 
 
 def target_of(consensus: Tensor, own: Tensor, gamma: float, rule: Rule) -> Tensor:

@@ -107,7 +107,7 @@ class Exchange(Method[S, ConsensusState]):
         return mechanism_of(roster.privacy).server_init(roster)
 
     def expected_upload(self, roster: Roster, client: int) -> UploadSpec:
-        return mechanism_of(roster.privacy).expected_upload(roster)
+        return mechanism_of(roster.privacy).expected_upload(roster, self.rule(roster.privacy))
 
     def server_update(
         self, state: ConsensusState, replies: Mapping[int, Message], roster: Roster, rng: Stream
@@ -116,6 +116,9 @@ class Exchange(Method[S, ConsensusState]):
             return join(phi, self.rule(roster.privacy), self.sharpen)
 
         return mechanism_of(roster.privacy).server_update(state, replies, roster, consensus)
+
+    def without(self, state: ConsensusState, client: int) -> ConsensusState:
+        return state.without(client)
 
     def broadcast(self, state: ConsensusState, client: int) -> Message:
         return state.message_to(client)
@@ -127,4 +130,4 @@ class Exchange(Method[S, ConsensusState]):
         return state.least_replies
 
     def expected_reply(self, roster: Roster, client: int, message: Message) -> UploadSpec:
-        return mechanism_of(roster.privacy).expected_reply(roster, message)
+        return mechanism_of(roster.privacy).expected_reply(roster, message, self.rule(roster.privacy))

@@ -105,6 +105,8 @@ class Result(Scores):
     seed: int
     rounds: int
     clients: int
+    set_aside: list[str] = []  # clients that were not asked to the end, as their replies were refused
+    attackers: list[str] = []  # clients that lied, as the configuration asked: none of them is scored
     dataset: str
     class_names: list[str]
     alignment_points: int

@@ -17,6 +17,7 @@ from fedbnn.base.settings import STRICT, as_json, fields_of, parsed, read_tables
 from fedbnn.base.wording import did_you_mean
 from fedbnn.data import DataSettings, PartitionSettings
 from fedbnn.federation.method import Method
+from fedbnn.federation.server import PATIENCE
 from fedbnn.methods import METHODS
 from fedbnn.methods.registry import MethodClass, find_method, installed, known_method
 from fedbnn.models.architectures import ModelSettings
@@ -106,6 +107,11 @@ class Config:
         gt=0,
         le=1,
         description="share of the clients that take part in a round; others' last upload is reused",
+    )
+    patience: int = Field(
+        default=PATIENCE,
+        ge=1,
+        description="a client whose replies are refused so many times in a row is set aside for the rest of the run",
     )
     checkpoint_every: int = Field(default=1, ge=1, description="save all states every so many rounds, to resume from")
     data: DataSettings = Field(default_factory=DataSettings, description="the records")

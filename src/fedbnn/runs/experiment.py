@@ -260,7 +260,12 @@ def _local(engine: Engine) -> Drive:
     def drive(journal: Journal, title: str) -> None:
         config = journal.config
         federation = Federation(
-            config.chosen(), journal.sites, seed=config.seed, participation=config.participation, engine=engine
+            config.chosen(),
+            journal.sites,
+            seed=config.seed,
+            participation=config.participation,
+            patience=config.patience,
+            engine=engine,
         )
         journal.resume(title, "local", federation.load)
         while federation.round_number < config.rounds and not journal.stopped:

@@ -25,6 +25,7 @@ FIELDS = (
     "bytes_down",
     "seconds",
     "rejected",
+    "set_aside",
     "reliability",
     "variants",
     "elapsed",
@@ -51,6 +52,8 @@ def metric_lines(record: Round, names: Sequence[str]) -> list[dict[str, Any]]:
             }
             if turn.rejected:
                 line["rejected"] = turn.rejected
+            if client in record.set_aside:
+                line["set_aside"] = True
         if client in record.scores:
             line |= _described(headline(record.scores[client]))
             others = list(record.scores[client].items())[1:]
@@ -133,12 +136,14 @@ def assemble(
         for name in ("bytes_up", "bytes_down")
     )
     variants = list(final[sites[0].client.index])
+    aside = [line["name"] for line in lines if line.get("set_aside")]
     return {
         "fedbnn_version": __version__,
         "method": config.method_name,
         "seed": config.seed,
         "rounds": config.rounds,
         "clients": len(sites),
+        **({"set_aside": aside} if aside else {}),
         "dataset": data.dataset.name,
         "class_names": list(data.dataset.class_names),
         "alignment_points": data.alignment_points,
