@@ -151,7 +151,9 @@ class Federation:
         while self.round_number < number:
             messages = self._server.messages(self._server.asked)
             accepted: dict[int, Message] = {}
+            replied: list[int] = []
             for client, reply in self.engine.update(number, messages):
+                replied.append(client)
                 rejected = self._server.refusal(client, reply.message)
                 if not rejected:
                     accepted[client] = reply.message
@@ -160,7 +162,7 @@ class Federation:
                     listener("update", number, client)
                 turns[client] = turns[client].and_then(turn) if client in turns else turn
             accepted = self._take_in(accepted, turns)
-            set_aside += self._server.judge(accepted, messages.keys() - accepted.keys())
+            set_aside += self._server.judge(accepted, [client for client in replied if client not in accepted])
         scores = self.evaluate(listener, foreign) if evaluate else {}
         return Round(number, dict(sorted(turns.items())), scores, time.perf_counter() - started, set_aside)
 

@@ -48,9 +48,10 @@ def target_of(consensus: Tensor, own: Tensor, gamma: float, rule: Rule) -> Tenso
     return mixed.softmax(1) if rule == "mean_logits" else mixed
 
 
-def join(phi: Tensor, rule: Rule, power: float) -> Tensor:
-    """The consensus, points x classes."""
-    mean = torch.einsum("j,jnc->nc", phi.new_ones(len(phi)) / len(phi), phi)
+def join(phi: Tensor, rule: Rule, power: float, mean: Tensor | None = None) -> Tensor:
+    """The consensus, points x classes; `mean` stands for the clients' mean, where they are not all believed alike."""
+    if mean is None:
+        mean = torch.einsum("j,jnc->nc", phi.new_ones(len(phi)) / len(phi), phi)
     if rule in ("mean_logits", "mean_probabilities"):
         return mean
     if rule == "projected":

@@ -16,6 +16,7 @@ from fedbnn.base.errors import UserError
 from fedbnn.base.settings import STRICT, as_json, fields_of, parsed, read_tables, settings
 from fedbnn.base.wording import did_you_mean
 from fedbnn.data import DataSettings, PartitionSettings
+from fedbnn.federation.attack import AttackSettings
 from fedbnn.federation.method import Method
 from fedbnn.federation.server import PATIENCE
 from fedbnn.methods import METHODS
@@ -127,6 +128,9 @@ class Config:
     privacy: PrivacySettings = Field(
         default_factory=PrivacySettings,
         description="what clients let out of fedbnn, fedbnn_paper and fedmd, and at which price",
+    )
+    attack: AttackSettings = Field(
+        default_factory=AttackSettings, description="clients that lie, for simulations; they are never scored"
     )
     methods: Methods = Field(default_factory=Methods, description="each method's own settings")
 

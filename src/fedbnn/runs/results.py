@@ -124,10 +124,12 @@ def assemble(
     seconds: float,
 ) -> dict[str, Any]:
     """The contents of result.json."""
+    liars = set(config.attack.attackers(len(sites), config.seed))
+    everybody, sites = sites, [site for site in sites if site.client.index not in liars]
     judged = [headline(final[site.client.index]) for site in sites]
     by_client: dict[int, list[Mapping[str, Any]]] = {site.client.index: [] for site in sites}
     for line in lines:
-        if "bytes_up" in line:
+        if "bytes_up" in line and line["client"] in by_client:
             by_client[line["client"]].append(line)
     turns = list(by_client.values())
     # Round 0 sends nothing down and is no exchange yet; a client that never took part after it counts with zero.
@@ -142,7 +144,8 @@ def assemble(
         "method": config.method_name,
         "seed": config.seed,
         "rounds": config.rounds,
-        "clients": len(sites),
+        "clients": len(everybody),
+        **({"attackers": [everybody[client].client.name for client in sorted(liars)]} if liars else {}),
         **({"set_aside": aside} if aside else {}),
         "dataset": data.dataset.name,
         "class_names": list(data.dataset.class_names),

@@ -102,6 +102,22 @@ class Uploads(ConsensusState):
 
     phi: Tensor  # clients x points x classes; zeros for a client that has sent nothing yet
     received: Tensor  # clients: whether it has sent anything that is used
+    belief: Tensor | None = None  # of what adds up, the latest that each believes, where robust rules ask for it
+
+    def heard(self, replies: Mapping[int, Message]) -> Tensor:
+        """Which clients something is known of with these replies."""
+        received = self.received.clone()
+        received[list(replies)] = True
+        return received
+
+    def beliefs(self, replies: Mapping[int, Message]) -> Tensor:
+        """What each client believes, f_i = sent_i - site_i, whose site is what it sent before beyond the consensus."""
+        known = self.phi.clone() if self.belief is None else self.belief.clone()
+        for client, reply in replies.items():
+            before = self.phi_bar is not None and bool(self.received[client])
+            site = self.phi[client] - self.phi_bar if before and self.phi_bar is not None else 0.0
+            known[client] = reply.arrays["phi"] - site
+        return known
 
     def without(self, client: int) -> "Uploads":
         """The consensus forgets it with the next reply of anybody."""
