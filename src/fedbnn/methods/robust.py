@@ -138,15 +138,15 @@ def _centre(probs: Tensor) -> Tensor:
     return centre / centre.sum(-1, keepdim=True).clamp_min(1e-12)
 
 
-def shortened(x: Tensor, *, dims: tuple[int, ...] = (-1,)) -> Tensor:
-    """The arrays x, of which none is longer than LONGEST times the median over clients."""
-    length = torch.linalg.vector_norm(x, dim=dims, keepdim=True)
+def shortened(x: Tensor) -> Tensor:
+    """The arrays x, of which none is longer at a point than LONGEST times the median over clients."""
+    length: Tensor = torch.linalg.vector_norm(x, dim=-1, keepdim=True)
     return x * (LONGEST * median(length) / length.clamp_min(1e-30)).clamp_max(1.0)
 
 
 def kept(sites: Tensor) -> Tensor:
     """The sites, each with the weight that its length leaves it."""
-    length = torch.linalg.vector_norm(sites, dim=(1, 2), keepdim=True)
+    length: Tensor = torch.linalg.vector_norm(sites, dim=(1, 2), keepdim=True)
     return sites * (LONGEST * median(length) / length.clamp_min(1e-30)).square().clamp_max(1.0)
 
 
