@@ -32,7 +32,7 @@ import torch
 
 from fedbnn.federation.engines import InProcess, WorkerPool
 from fedbnn.federation.loop import Federation, Round
-from fedbnn.federation.message import Message
+from fedbnn.federation.message import Message, shape_of
 from fedbnn.federation.method import Method, Roster
 from fedbnn.federation.server import Server
 from fedbnn.methods import FedAvg, FedBNN
@@ -198,8 +198,8 @@ def sizes_of(method: Method[Any, Any], model: str) -> dict[str, int]:
     roster = Roster(("client",), CLASSES, alignment, (ModelSettings(model),), rounds=1, seed=0)
     server = Server(method, roster)
     random = torch.Generator().manual_seed(0)
-    shapes = {name: form for name, form in method.expected_upload(roster, 0).items() if isinstance(form, tuple)}
-    up = Message({name: torch.rand(shape, generator=random) for name, shape in shapes.items()})
+    shapes = {name: shape_of(form) for name, form in method.expected_upload(roster, 0).items()}
+    up = Message({name: torch.rand(shape, generator=random).softmax(-1) for name, shape in shapes.items()})
     assert not server.refusal(0, up)
     server.take_in({0: up})
     down = server.messages([0])[0]

@@ -7,7 +7,18 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedbnn.federation.message import BadMessage, Integers, Message, check
+from fedbnn.federation.message import (
+    ABSURD,
+    MOST_SENT,
+    MOST_WHOLE,
+    BadMessage,
+    Distributions,
+    Integers,
+    Message,
+    Numbers,
+    check,
+    check_sent,
+)
 
 shapes = st.lists(st.integers(0, 4), max_size=4).map(tuple)
 
@@ -199,3 +210,57 @@ def test_equal_arrays_give_equal_bytes_in_any_order_and_layout():
     arrays = {"b": torch.arange(6.0).view(2, 3), "a": torch.ones(2, dtype=torch.int64), "c": torch.zeros(3)}
     turned = {name: arrays[name] for name in ("c", "a", "b")} | {"b": arrays["b"].t().contiguous().t()}
     assert Message(turned).to_bytes() == Message(arrays).to_bytes()
+
+
+# Ranges
+
+
+def refused(form, array):
+    try:
+        check(Message({"a": array}), {"a": form})
+    except BadMessage as error:
+        return str(error)
+    return ""
+
+
+@given(st.floats(width=32, allow_nan=False, allow_infinity=False))
+def test_numbers_are_let_in_within_their_range_and_no_others(value):
+    array = torch.tensor([0.0, value])
+    assert bool(refused(Numbers((2,)), array)) == (abs(float(array[1])) > ABSURD)
+    assert bool(refused((2,), array)) == (abs(float(array[1])) > MOST_SENT)
+    assert bool(refused(Numbers((2,), 0.0, 5.0), array)) == (not 0 <= float(array[1]) <= 5)
+
+
+@given(st.integers(0, 1000), st.integers(2, 1000), st.floats(0, 60))
+def test_every_softmax_is_on_the_simplex(seed, classes, scale):
+    logits = torch.randn(3, classes, generator=torch.Generator().manual_seed(seed)) * scale
+    for probs in (logits.softmax(1), logits.double().softmax(1).float(), torch.stack([logits.softmax(1)] * 7).mean(0)):
+        assert refused(Distributions((3, classes)), probs) == ""
+
+
+@pytest.mark.parametrize(
+    ("row", "why"),
+    [
+        ([0.5, 0.4], "do not add up to 1"),
+        ([0.0, 0.0], "do not add up to 1"),
+        ([1.2, -0.2], "not from -0.001 to 1.001"),
+        ([1e38, -1e38], "not from -0.001 to 1.001"),
+        ([math.nan, 1.0], "not finite"),
+    ],
+)
+def test_what_is_off_the_simplex_is_refused(row, why):
+    assert why in refused(Distributions((2, 2)), torch.tensor([[0.5, 0.5], row]))
+
+
+@given(st.floats(width=32, allow_nan=False, allow_infinity=False), st.integers(-(2**63), 2**63 - 1))
+def test_a_mean_of_what_is_let_in_is_taken_back(value, whole):
+    """The server's question before it sends is the site's: whatever is within an upload's bounds passes as a mean."""
+    array = torch.tensor([value])
+    if not refused(Numbers((1,)), array):
+        check_sent(Message({"mean": torch.stack([array] * 3).mean(0)}))
+    message = Message({"whole": torch.tensor([whole])})
+    if abs(whole) > MOST_WHOLE:
+        with pytest.raises(BadMessage, match="beyond"):
+            check_sent(message)
+    else:
+        check_sent(message)

@@ -11,9 +11,10 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, RecordD
 from flwr.clientapp import ClientApp
 
 from fedbnn.deployment.flower.attendance import Attendance
-from fedbnn.deployment.flower.intake import joined
 from fedbnn.deployment.flower.serve import _summary
+from fedbnn.federation.intake import joined
 from fedbnn.federation.loop import roster_of
+from fedbnn.federation.message import ABSURD, shape_of
 from fedbnn.federation.message import Message as OurMessage
 from fedbnn.federation.server import Server
 from fedbnn.methods import FedBNN, FedMD
@@ -64,6 +65,7 @@ def test_sites_that_answer_with_everything_in_the_corpus_end_no_run(tmp_path: Pa
     honest, rounds = (0, 1), -(-count // 10)
     config = configured(FedMD(digest_steps=1), f"rounds={rounds - 1}", "partition.clients=12")
     world = World(config, tmp_path)
+    world.strategy.server.patience = 1000  # each of them is to be heard to the end
     for client in range(2, 12):
         world.grid.nodes[world.number[client]] = answering(introduction(world, client), train, scores)
     world.strategy.run_rounds(world.grid)
@@ -107,9 +109,10 @@ def greeted_by(text: str) -> ClientApp:
 
 VALUES: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
     "the largest": lambda array: torch.full_like(array, 3.4e38),
-    "as large as may be": lambda array: torch.full_like(array, 1e9),
-    "as small as may be": lambda array: torch.full_like(array, -1e9),
-    "large both ways": lambda array: torch.where(torch.arange(array.numel()) % 2 == 0, 1e9, -1e9).view_as(array),
+    "as large as a count may be": lambda array: torch.full_like(array, 1e9),
+    "as large as may be": lambda array: torch.full_like(array, ABSURD),
+    "as small as may be": lambda array: torch.full_like(array, -ABSURD),
+    "large both ways": lambda array: torch.where(torch.arange(array.numel()) % 2 == 0, ABSURD, -ABSURD).view_as(array),
     "minus one": lambda array: torch.full_like(array, -1),
     "nothing": torch.zeros_like,
     "almost nothing": lambda array: torch.full_like(array, 1e-45),
@@ -143,8 +146,7 @@ def honest(server: Server, client: int) -> OurMessage:
     agreed = server.method.expected_upload(server.roster, client)
     arrays = {}
     for name, form in agreed.items():
-        assert isinstance(form, tuple)
-        values = torch.randn(form, generator=generator) * 0.1
+        values = torch.randn(shape_of(form), generator=generator) * 0.1
         arrays[name] = values.softmax(-1) if name == "phi" else values.abs() if name != "weights" else values
     return OurMessage(arrays)
 

@@ -21,7 +21,7 @@ from fedbnn.base.randomness import Stream
 from fedbnn.cli.app import main
 from fedbnn.federation.engines import Site
 from fedbnn.federation.loop import Federation, roster_of
-from fedbnn.federation.message import Message
+from fedbnn.federation.message import Message, shape_of
 from fedbnn.federation.method import Client, Method, Roster
 from fedbnn.methods import FOLA, METHODS, DPFedAvg, FedAvg, FedBNN, FedDF, FedMD, FedProx, PFedBayes, PFedGP, PFedMe
 from fedbnn.methods.averaging import Averaging, Global
@@ -116,7 +116,7 @@ def replies_of(method: Method[Any, Any], roster: Roster, counts: Sequence[int], 
     generator, replies = torch.Generator().manual_seed(seed), {}
     for client, count in enumerate(counts):
         shapes = method.expected_upload(roster, client)
-        arrays = {name: torch.randn(shape, generator=generator) for name, shape in shapes.items()}
+        arrays = {name: torch.randn(shape_of(form), generator=generator) for name, form in shapes.items()}
         if "records" in arrays:
             arrays["records"] = torch.tensor([float(count)])
         replies[client] = Message(arrays)

@@ -22,7 +22,7 @@ from fedbnn.base.randomness import Stream
 from fedbnn.data import DataSettings, PartitionSettings, federate, load_dataset
 from fedbnn.federation.engines import Site
 from fedbnn.federation.loop import Federation, roster_of
-from fedbnn.federation.message import Message
+from fedbnn.federation.message import Message, Numbers
 from fedbnn.federation.method import Client, Promise, Roster
 from fedbnn.methods import DPFedAvg
 from fedbnn.methods import dp_fedavg as module
@@ -133,7 +133,7 @@ def test_an_empty_batch_is_noise_alone() -> None:
 def test_the_server_counts_every_client_alike_and_is_not_told_how_many_records_it_has() -> None:
     method = DPFedAvg(noise="seed", steps=1)
     roster = roster_of(SITES)
-    assert method.expected_upload(roster, 0) == {"weights": (SIZE,)}
+    assert method.expected_upload(roster, 0) == {"weights": Numbers((SIZE,))}
     sent = torch.randn(4, SIZE, generator=RNG.torch())
     replies = {c: Message({"weights": w}) for c, w in enumerate(sent)}
     found = method.server_update(method.server_init(roster), replies, roster, RNG)

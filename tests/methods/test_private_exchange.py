@@ -22,7 +22,7 @@ from fedbnn.base.randomness import Stream
 from fedbnn.features.public import public
 from fedbnn.federation.engines import Site
 from fedbnn.federation.loop import Federation, roster_of
-from fedbnn.federation.message import Integers, Message, check
+from fedbnn.federation.message import Distributions, Integers, Message, Numbers, check
 from fedbnn.federation.method import Client
 from fedbnn.methods import METHODS, DPFedAvg, FedBNN, FedMD, Local, LocalBNN
 from fedbnn.methods.consensus import join
@@ -282,7 +282,7 @@ class Greedy(FedMD):
     """A server with a new question in every round."""
 
     def broadcast(self, state: ConsensusState, client: int) -> Message:
-        return Message({"head": torch.rand(12, 10), "noise": torch.zeros(1), "clip": torch.full((1,), 1e9)})
+        return Message({"head": torch.rand(12, 10), "noise": torch.zeros(1), "clip": torch.full((1,), 1e5)})
 
 
 def test_that_stops_the_run_with_one_clear_line(tmp_path: Path) -> None:
@@ -351,8 +351,13 @@ def test_the_server_adds_whole_numbers_and_takes_the_step_of_their_sum(tmp_path:
 @every_mechanism
 def test_what_is_agreed(mechanism: Private, tmp_path: Path) -> None:
     roster = roster_of(sites_of(tmp_path, mechanism))
-    expected = {"sums": Integers((121,), RELEASED)} if mechanism == "dp_moments" else {"phi": (30, 10)}
-    assert FAST.expected_upload(roster, 0) == expected
+    noisy = Numbers((30, 10), -RELEASED * UNIT, RELEASED * UNIT)
+    expected = {
+        "dp_moments": {"sums": Integers((121,), RELEASED)},
+        "output_perturbation": {"phi": noisy},
+        "dp_teacher": {"phi": Distributions((30, 10))},
+    }
+    assert FAST.expected_upload(roster, 0) == expected[mechanism]
 
 
 def test_every_mechanism_has_its_own_way_to_join_outputs(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from fedbnn.runs.config import load_config
 from fedbnn.runs.experiment import Prepared
 from tests.reproduce.conftest import PLAN, write_plan
 
-SCALES = ["cpu", "digits", "paper", "privacy", "quick"]
+SCALES = ["cpu", "digits", "paper", "privacy", "quick", "robustness"]
 
 
 @pytest.mark.parametrize("scale", SCALES)

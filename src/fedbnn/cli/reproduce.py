@@ -27,7 +27,7 @@ def reproduce(
         str,
         typer.Option(
             help="cpu: hours on a small machine; paper: the paper's settings; quick: minutes; digits: all methods on "
-            "digits; privacy: what budgets cost; or a folder."
+            "digits; privacy: what budgets cost; robustness: clients that lie; or a folder."
         ),
     ] = "cpu",
     quick: Annotated[bool, typer.Option("--quick", help="The same as --scale quick; needs no data files.")] = False,

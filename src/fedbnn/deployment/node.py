@@ -23,7 +23,7 @@ from fedbnn.deployment.state import SiteState, Turn, model_facts, remember_site,
 from fedbnn.deployment.terms import Terms, read_terms
 from fedbnn.federation.engines import Site, by_index
 from fedbnn.federation.engines.host import ClientHost
-from fedbnn.federation.message import MOST_SENT, MOST_WHOLE, BadMessage, Message, check, check_bounds, check_names
+from fedbnn.federation.message import BadMessage, Message, check, check_sent
 from fedbnn.federation.method import Roster
 from fedbnn.models.bayes import Prediction
 from fedbnn.models.label_prior import Prior, checked
@@ -157,11 +157,7 @@ class Node:
         if request.message.nbytes > LARGEST:
             raise Refused(f"refused: a message of {request.message.nbytes} bytes; at most {LARGEST} are taken")
         try:
-            check_names(request.message)
-            for name, array in request.message.arrays.items():
-                if array.dtype not in (torch.float32, torch.int64):
-                    raise Refused(f"refused: '{name}' is {array.dtype}; only float32 and int64 are taken")
-            check_bounds(request.message, MOST_SENT, MOST_WHOLE)
+            check_sent(request.message)
         except BadMessage as error:
             raise Refused(f"refused: {error}") from error
 

@@ -5,6 +5,7 @@ from pathlib import Path
 from pydantic import Field, field_validator
 
 from fedbnn.base.settings import read_toml, settings
+from fedbnn.federation.server import PATIENCE
 from fedbnn.models.architectures import ModelSettings
 
 
@@ -28,6 +29,11 @@ class ServerSettings:
     )
     methods: tuple[str, ...] = Field(
         default=(), description="methods from outside ('package.module:Class') that the terms may name"
+    )
+    patience: int = Field(
+        default=PATIENCE,
+        ge=1,
+        description="a site whose replies are not as agreed so many times in a row is set aside for the run",
     )
     quorum: int = Field(default=1, ge=1, description="good replies a round needs; with fewer it is held again")
 

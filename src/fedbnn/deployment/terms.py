@@ -124,6 +124,8 @@ class Terms:
             raise UserError(
                 'data.inputs = "features" is known to the local engine only: sites on Flower use raw records'
             )
+        if config.attack.on:
+            raise UserError(f"attack.kind = '{config.attack.kind}': lies are simulated on the local engine only")
         if ":" in config.privacy.features:
             raise UserError(f"privacy.features = '{config.privacy.features}': {OWN_FEATURES}")
         if data.dataset.scale is not None:

@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -12,9 +12,10 @@ from fedbnn.federation.callback import Callback, several
 from fedbnn.federation.engines import Engine, InProcess, Site
 from fedbnn.federation.evaluation import Scored, headline
 from fedbnn.federation.inputs import Inputs, seen_inputs
+from fedbnn.federation.intake import SPOILS, joined
 from fedbnn.federation.message import Message
 from fedbnn.federation.method import Method, Roster, State, Variant
-from fedbnn.federation.server import Server
+from fedbnn.federation.server import PATIENCE, Server
 from fedbnn.models.label_prior import Prior, checked
 from fedbnn.models.regression import Answer
 
@@ -48,6 +49,7 @@ class Round:
     turns: Mapping[int, Turn]
     scores: Mapping[int, Mapping[str, Scored]] = field(default_factory=dict)  # by client and variant
     seconds: float = 0.0
+    set_aside: Sequence[int] = ()  # clients that are not asked again from here on
 
     def __repr__(self) -> str:
         parts = [f"{len(self.turns)} turns"]
@@ -58,6 +60,8 @@ class Round:
             parts.append(f"CRPS {value:.4g}" if name == "crps" else f"own-class accuracy {value:.1%}")
         if rejected := sum(bool(turn.rejected) for turn in self.turns.values()):
             parts.append(f"{rejected} rejected")
+        if self.set_aside:
+            parts.append(f"{len(self.set_aside)} set aside")
         return f"<Round {self.number}: {', '.join(parts)}, {self.seconds:.1f} s>"
 
 
@@ -96,6 +100,7 @@ class Federation:
         *,
         seed: int = 0,
         participation: float = 1.0,
+        patience: int = PATIENCE,
         engine: Engine | None = None,
     ) -> None:
         check_kind("method", method, Method, "a method, such as fedbnn.FedBNN()")
@@ -109,7 +114,8 @@ class Federation:
         self.sites = tuple(sites)
         for site in sites:
             method.check_client(site.client)
-        self._server = Server(method, roster_of(sites), seed=seed, participation=participation)
+        roster = roster_of(sites)
+        self._server = Server(method, roster, seed=seed, participation=participation, patience=patience)
         self.engine = engine or InProcess()
         self.engine.start(method, sites, seed)
 
@@ -144,7 +150,7 @@ class Federation:
         return self._server.round_number
 
     def participants(self, round_number: int) -> list[int]:
-        """Everybody in the warm-up; later a random share, at least one."""
+        """Everybody in the warm-up; later a random share, at least one. Nobody who is set aside."""
         return self._server.participants(round_number)
 
     def step(self, evaluate: bool = True, listener: Listener = _nobody, foreign: bool = False) -> Round:
@@ -152,10 +158,13 @@ class Federation:
         started = time.perf_counter()
         number = self.round_number + 1
         turns: dict[int, Turn] = {}
+        set_aside: list[int] = []
         while self.round_number < number:
             messages = self._server.messages(self._server.asked)
             accepted: dict[int, Message] = {}
+            replied: list[int] = []
             for client, reply in self.engine.update(number, messages):
+                replied.append(client)
                 rejected = self._server.refusal(client, reply.message)
                 if not rejected:
                     accepted[client] = reply.message
@@ -163,9 +172,24 @@ class Federation:
                 if client not in turns:
                     listener("update", number, client)
                 turns[client] = turns[client].and_then(turn) if client in turns else turn
-            self._server.take_in(accepted)
+            accepted = self._take_in(accepted, turns)
+            set_aside += self._server.judge(accepted, [client for client in replied if client not in accepted])
         scores = self.evaluate(listener, foreign) if evaluate else {}
-        return Round(number, dict(sorted(turns.items())), scores, time.perf_counter() - started)
+        return Round(number, dict(sorted(turns.items())), scores, time.perf_counter() - started, set_aside)
+
+    def _take_in(self, accepted: dict[int, Message], turns: dict[int, Turn]) -> dict[int, Message]:
+        """Go on with these replies but those that spoil it, which are marked as refused; the replies that were used."""
+        state, spoilt = joined(self._server, accepted)
+        if state is None:
+            self._server.after(accepted)  # where the arithmetic fails, its own error says why
+            raise UserError(
+                f"round {self.round_number + 1}: with none of the replies the server has anything that clients would "
+                f"take: training has diverged; shorten the steps (the rates under methods.{self.method.name})"
+            )
+        for client in spoilt:
+            turns[client] = replace(turns[client], rejected=SPOILS)
+        self._server.finish(state)
+        return {client: message for client, message in accepted.items() if client not in spoilt}
 
     def run(self, rounds: int, callbacks: Callback | Sequence[Callback] = ()) -> list[Round]:
         """The warm-up, if it has not been, and rounds up to number `rounds`; those that were held.

@@ -14,9 +14,11 @@ from safetensors import SafetensorError
 from safetensors.torch import load, save
 from torch import Tensor
 
-MOST_SENT = 10**6  # the largest number that a server may send to a site, either way
-MOST_UPLOADED = 10**9  # and a site to a server: a number of records, too
+MOST_SENT = 10**6  # the largest number that a server may send to a site, and a site to a server, either way
+MOST_RECORDS = 10**9  # that a site may say it has
 MOST_WHOLE = 2**53  # of whole numbers
+ABSURD = 10_000.0  # no honest weight or logit is as large: a softmax is sure to the last bit from about a hundred on
+ROUNDING = 1e-3  # by which class probabilities may miss a sum of one
 PLAIN_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,59}")  # of arrays and numbers that come from another party
 
 
@@ -65,13 +67,41 @@ class Integers:
     most: int
 
 
-UploadSpec = Mapping[str, tuple[int, ...] | Integers]
-"""What a client must send: names of arrays, and the shape of each if it is of float32."""
+@dataclass(frozen=True)
+class Numbers:
+    """Expected: float32 of this shape, each from `low` to `high`; weights and logits unless they are given."""
+
+    shape: tuple[int, ...]
+    low: float = -ABSURD
+    high: float = ABSURD
+
+
+@dataclass(frozen=True)
+class Distributions:
+    """Expected: float32 of this shape, of which each row is a point on the simplex, within rounding."""
+
+    shape: tuple[int, ...]
+
+
+Form = tuple[int, ...] | Integers | Numbers | Distributions
+"""What an array must be; a bare shape is float32 within what a site takes back, MOST_SENT either way."""
+
+UploadSpec = Mapping[str, Form]
+"""What a client must send: names of arrays, and the form of each."""
+
+
+def records_form() -> Numbers:
+    """Of the number of records that a client says it has."""
+    return Numbers((1,), 0.0, MOST_RECORDS)
+
+
+def shape_of(form: Form) -> tuple[int, ...]:
+    return form if isinstance(form, tuple) else form.shape
 
 
 def upload_bytes(expected: UploadSpec) -> int:
     """The size of the numbers of a message that is as agreed."""
-    return sum(8 * prod(form.shape) if isinstance(form, Integers) else 4 * prod(form) for form in expected.values())
+    return sum((8 if isinstance(form, Integers) else 4) * prod(shape_of(form)) for form in expected.values())
 
 
 def check_names(message: Message) -> None:
@@ -84,26 +114,48 @@ def check_names(message: Message) -> None:
             )
 
 
-def check_bounds(message: Message, most: int, whole: int) -> None:
-    """Raise BadMessage where a number is not finite, or larger than these either way."""
+def check_sent(message: Message) -> None:
+    """Raise BadMessage for what no site takes from a server: the server asks this before it sends, a site after."""
+    check_names(message)
     for name, array in message.arrays.items():
-        if not bool(torch.isfinite(array).all()):
-            raise BadMessage(f"'{name}' holds values that are not finite")
-        bound = most if array.is_floating_point() else whole
-        # Both ways: the least whole number has no absolute value.
-        if bool(((array > bound) | (array < -bound)).any()):
-            raise BadMessage(f"'{name}' holds values beyond {bound}")
+        if array.dtype not in (torch.float32, torch.int64):
+            raise BadMessage(f"'{name}' is {array.dtype}; only float32 and int64 are taken")
+        bound = MOST_SENT if array.is_floating_point() else MOST_WHOLE
+        _check_range(name, array, -bound, bound)
 
 
 def check(message: Message, expected: UploadSpec) -> None:
-    """Raise BadMessage unless it holds exactly the expected names, each of its type and shape, and finite."""
+    """Raise BadMessage unless it holds exactly the expected names, each of its type and shape, and in its range."""
     if message.arrays.keys() != expected.keys():
         raise BadMessage(f"it holds {sorted(message.arrays)}, agreed were {sorted(expected)}")
     for name, form in expected.items():
         array = message.arrays[name]
-        shape, kind = (form.shape, torch.int64) if isinstance(form, Integers) else (form, torch.float32)
+        kind = torch.int64 if isinstance(form, Integers) else torch.float32
         if array.dtype != kind:
             raise BadMessage(f"'{name}' is {array.dtype}, agreed was {kind}")
-        if tuple(array.shape) != shape:
-            raise BadMessage(f"'{name}' has shape {tuple(array.shape)}, agreed was {shape}")
-        check_bounds(Message({name: array}), MOST_UPLOADED, form.most if isinstance(form, Integers) else MOST_WHOLE)
+        if tuple(array.shape) != shape_of(form):
+            raise BadMessage(f"'{name}' has shape {tuple(array.shape)}, agreed was {shape_of(form)}")
+        match form:
+            case Numbers(low=low, high=high):
+                _check_range(name, array, low, high)
+            case Integers(most=most):
+                _check_range(name, array, -most, most)
+            case Distributions():
+                _check_range(name, array, -ROUNDING, 1 + ROUNDING)
+                if bool(((array.double().sum(-1) - 1).abs() > ROUNDING).any()):
+                    raise BadMessage(f"'{name}' holds rows of class probabilities that do not add up to 1")
+            case _:
+                _check_range(name, array, -MOST_SENT, MOST_SENT)
+
+
+def _check_range(name: str, array: Tensor, low: float, high: float) -> None:
+    if not bool(torch.isfinite(array).all()):
+        raise BadMessage(f"'{name}' holds values that are not finite")
+    # Both ways: the least whole number has no absolute value.
+    if bool(((array > high) | (array < low)).any()):
+        bounds = f"beyond {_shown(high)}" if low == -high else f"that are not from {_shown(low)} to {_shown(high)}"
+        raise BadMessage(f"'{name}' holds values {bounds}")
+
+
+def _shown(bound: float) -> str:
+    return str(bound) if isinstance(bound, int) else f"{bound:g}"

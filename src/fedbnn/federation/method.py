@@ -350,11 +350,18 @@ class Method(ABC, Generic[S, V]):
 
     @abstractmethod
     def expected_upload(self, roster: Roster, client: int) -> UploadSpec:
-        """Names and shapes of what this client must send; checked before the server takes it in."""
+        """Names, shapes and ranges of what this client must send; checked before the server takes it in."""
 
     @abstractmethod
     def server_update(self, state: V, replies: Mapping[int, Message], roster: Roster, rng: Stream) -> V:
         """Take in the replies of the clients that took part."""
+
+    def without(self, state: V, client: int) -> V:
+        """The server's state where nothing that this client sent is used any more: it is set aside for the run.
+
+        A method whose server remembers what each client sent forgets it here.
+        """
+        return state
 
     @abstractmethod
     def broadcast(self, state: V, client: int) -> Message:
@@ -368,7 +375,7 @@ class Method(ABC, Generic[S, V]):
         return 0
 
     def expected_reply(self, roster: Roster, client: int, message: Message) -> UploadSpec:
-        """Names and shapes of what this client must answer to this message."""
+        """Names, shapes and ranges of what this client must answer to this message."""
         return self.expected_upload(roster, client)
 
     def still_asked(self, state: V) -> Sequence[int]:

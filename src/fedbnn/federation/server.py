@@ -3,13 +3,15 @@
 It knows nothing of how messages travel: the round loop on an engine and the strategy on Flower both drive this.
 """
 
+import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors.torch import load_file, save_file
+from safetensors import safe_open
+from safetensors.torch import save_file
 
 from fedbnn.base.errors import UserError
 from fedbnn.base.randomness import Stream, repeatable
@@ -17,16 +19,33 @@ from fedbnn.federation.message import BadMessage, Message, UploadSpec, check
 from fedbnn.federation.method import Method, Roster, State
 
 SERVER_FILE = "server.safetensors"
+PATIENCE = 3  # replies in a row that are not let in, after which a client is set aside
 
 
 class Server:
-    """The server's state and the number of the last round that is finished; 0 is the warm-up, -1 before it."""
+    """The server's state and the number of the last round that is finished; 0 is the warm-up, -1 before it.
 
-    def __init__(self, method: Method[Any, Any], roster: Roster, *, seed: int = 0, participation: float = 1.0) -> None:
+    Attributes:
+        refused: how many replies in a row of a client were not let in; who has sent `patience` of them is set aside:
+            it is not asked again, and nothing that it ever sent is used any more.
+
+    """
+
+    def __init__(
+        self,
+        method: Method[Any, Any],
+        roster: Roster,
+        *,
+        seed: int = 0,
+        participation: float = 1.0,
+        patience: int = PATIENCE,
+    ) -> None:
         self.method = method
         self.roster = roster
         self.seed = seed
         self.participation = participation
+        self.patience = patience
+        self.refused: dict[int, int] = {}
         self.round_number = -1
         self.state: State = method.server_init(roster)
         asked, least = self._count(), method.least_replies(self.state)
@@ -39,7 +58,13 @@ class Server:
     @property
     def asked(self) -> list[int]:
         """Who is asked next: the participants of the next round, or those that the round goes on with."""
-        return sorted(self.method.still_asked(self.state)) or self.participants(self.round_number + 1)
+        again = [client for client in sorted(self.method.still_asked(self.state)) if client not in self.aside]
+        return again or self.participants(self.round_number + 1)
+
+    @property
+    def aside(self) -> list[int]:
+        """Who is set aside for the rest of the run."""
+        return sorted(client for client, times in self.refused.items() if times >= self.patience)
 
     @property
     def least_replies(self) -> int:
@@ -47,12 +72,15 @@ class Server:
         return self.method.least_replies(self.state)
 
     def participants(self, round_number: int) -> list[int]:
-        """Everybody in the warm-up; later a random share, at least one."""
-        everybody = list(range(self.roster.clients))
+        """Everybody in the warm-up; later a random share, at least one. Nobody who is set aside."""
+        everybody = [client for client in range(self.roster.clients) if client not in self.aside]
+        if not everybody:
+            raise UserError(f"round {round_number}: every client has been set aside, as its replies were refused")
         if round_number == 0 or self.participation >= 1:
             return everybody
         rng = Stream((self.seed, "participation", round_number)).numpy()
-        return sorted(int(client) for client in rng.choice(everybody, self._count(), replace=False))
+        drawn = rng.choice(everybody, min(self._count(), len(everybody)), replace=False)
+        return sorted(int(client) for client in drawn)
 
     def _count(self) -> int:
         return max(1, math.ceil(self.participation * self.roster.clients))
@@ -77,6 +105,18 @@ class Server:
             return str(error)
         return ""
 
+    def judge(self, accepted: Iterable[int], refused: Iterable[int]) -> list[int]:
+        """Count these replies, those let in and those not; the clients that are set aside from now on."""
+        before = self.aside
+        for client in accepted:
+            self.refused.pop(client, None)
+        for client in refused:
+            self.refused[client] = self.refused.get(client, 0) + 1
+        new = [client for client in self.aside if client not in before]
+        for client in new:
+            self.state = self.method.without(self.state, client)
+        return new
+
     def take_in(self, accepted: Mapping[int, Message]) -> None:
         """Go on with these replies; the order in which they came has no part in it."""
         self.finish(self.after(accepted))
@@ -94,12 +134,16 @@ class Server:
         self.round_number += not self.method.still_asked(state)
 
     def save(self, folder: Path) -> None:
-        save_file(self.state.tensors(), folder / SERVER_FILE)
+        metadata = {"refused": json.dumps(self.refused)} if self.refused else None
+        save_file(self.state.tensors(), folder / SERVER_FILE, metadata)
 
     def load(self, folder: Path, round_number: int) -> None:
         """Go on from what `save` wrote after this round."""
-        tensors = load_file(folder / SERVER_FILE)
-        self.state = type(self.state).from_tensors({name: value.clone() for name, value in tensors.items()})
+        with safe_open(folder / SERVER_FILE, framework="pt") as file:
+            tensors = {name: file.get_tensor(name).clone() for name in file.keys()}  # noqa: SIM118  no mapping
+            refused = json.loads((file.metadata() or {}).get("refused", "{}"))
+        self.refused = {int(client): int(times) for client, times in refused.items()}
+        self.state = type(self.state).from_tensors(tensors)
         self.round_number = round_number
 
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from fedbnn.base.randomness import Stream
-from fedbnn.federation.message import Message
+from fedbnn.federation.message import Message, UploadSpec
 from fedbnn.federation.method import Method, Roster, State
 
 S = TypeVar("S", bound=State)
@@ -25,7 +25,7 @@ class Alone(Method[S, Silent]):
     def server_init(self, roster: Roster) -> Silent:
         return Silent()
 
-    def expected_upload(self, roster: Roster, client: int) -> Mapping[str, tuple[int, ...]]:
+    def expected_upload(self, roster: Roster, client: int) -> UploadSpec:
         return {}
 
     def server_update(self, state: Silent, replies: Mapping[int, Message], roster: Roster, rng: Stream) -> Silent:

@@ -14,7 +14,7 @@ from torch import Tensor
 from fedbnn.base.errors import UserError
 from fedbnn.base.randomness import Stream
 from fedbnn.base.settings import settings
-from fedbnn.federation.message import Message
+from fedbnn.federation.message import Message, Numbers, UploadSpec, records_form
 from fedbnn.federation.method import Client, Method, Roster, State, Update, Variant
 from fedbnn.methods.point import Point, PointModel, PointTraining
 from fedbnn.models.training import Pull
@@ -84,9 +84,9 @@ class Averaging(Method[S, Global]):
         refuse_mixed(roster, self.name)
         return Global(self.initial(roster))
 
-    def expected_upload(self, roster: Roster, client: int) -> Mapping[str, tuple[int, ...]]:
-        size = self.initial_size(roster)
-        return {"weights": (size,), "records": (1,)} if self.by_records else {"weights": (size,)}
+    def expected_upload(self, roster: Roster, client: int) -> UploadSpec:
+        weights = {"weights": Numbers((self.initial_size(roster),))}
+        return {**weights, "records": records_form()} if self.by_records else weights
 
     def initial_size(self, roster: Roster) -> int:
         """The length of the vector."""

@@ -23,6 +23,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
+from fedbnn.federation.message import Distributions, Form, Numbers
 from fedbnn.models.bayes import Prediction
 from fedbnn.privacy import onto_simplex
 
@@ -36,15 +37,21 @@ def output_of(prediction: Prediction, rule: Rule) -> Tensor:
     return prediction.logits if rule == "mean_logits" else prediction.probs
 
 
+def output_form(rule: Rule, shape: tuple[int, ...]) -> Form:
+    """What the server lets in of that: no logit that is absurd, no probabilities off the simplex."""
+    return Numbers(shape) if rule == "mean_logits" else Distributions(shape)
+
+
 def target_of(consensus: Tensor, own: Tensor, gamma: float, rule: Rule) -> Tensor:
     """The corrected target gamma * consensus + (1 - gamma) * own, as class probabilities."""
     mixed = gamma * consensus + (1 - gamma) * own
     return mixed.softmax(1) if rule == "mean_logits" else mixed
 
 
-def join(phi: Tensor, rule: Rule, power: float) -> Tensor:
-    """The consensus, points x classes."""
-    mean = torch.einsum("j,jnc->nc", phi.new_ones(len(phi)) / len(phi), phi)
+def join(phi: Tensor, rule: Rule, power: float, mean: Tensor | None = None) -> Tensor:
+    """The consensus, points x classes; `mean` stands for the clients' mean, where they are not all believed alike."""
+    if mean is None:
+        mean = torch.einsum("j,jnc->nc", phi.new_ones(len(phi)) / len(phi), phi)
     if rule in ("mean_logits", "mean_probabilities"):
         return mean
     if rule == "projected":

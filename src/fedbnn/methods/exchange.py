@@ -20,7 +20,8 @@ from fedbnn.federation.method import Client, Method, Promise, Roster, State, Upd
 from fedbnn.methods.consensus import Rule, join, output_of, target_of
 from fedbnn.methods.gaussian_consensus import gaussian_target, join_gaussians
 from fedbnn.methods.mechanisms import mechanism_of
-from fedbnn.methods.mechanisms.mechanism import ConsensusState
+from fedbnn.methods.mechanisms.mechanism import ConsensusState, Uploads
+from fedbnn.methods.robust import Robust, joined
 from fedbnn.models.regression import Answer, Mixture
 from fedbnn.privacy import Guarantee, PrivacySettings
 
@@ -51,6 +52,15 @@ class Exchange(Method[S, ConsensusState]):
         "by_class (clients weighted by how often they name a class, and sharpened) or projected (mean, put on the "
         "simplex); each privacy.mechanism but none has its own; in regression Gaussians are joined by precision, or "
         "with mean_probabilities as a mixture",
+    )
+    robust: Robust = Field(
+        default="none",
+        description="what stands for the mean where clients may lie: none (the mean itself), median (of each number), "
+        "trimmed (mean without the extremes), geometric (median, of each point) or uncertain (clients are weighed down "
+        "where they disagree by more than their own uncertainty allows)",
+    )
+    trim: float = Field(
+        default=0.3, ge=0, lt=0.5, description="share of the clients that robust = 'trimmed' leaves out at either end"
     )
     sharpen: float = Field(default=3.0, gt=0, description="power of the sharpened, corrected and by_class consensus")
 
@@ -111,19 +121,53 @@ class Exchange(Method[S, ConsensusState]):
                 f"method '{self.name}' exchanges outputs on the alignment set: data.alignment must be at least 1"
             )
         _classes_only(roster.privacy, roster.regression)
+        if self.robust != "none" and roster.regression:
+            raise UserError(
+                f"methods.{self.name}.robust = '{self.robust}' joins what clients say of classes, but data.task = "
+                "'regression'; set it to none"
+            )
+        if self.robust != "none" and roster.privacy.on:
+            raise UserError(
+                f"methods.{self.name}.robust = '{self.robust}' compares what single clients say: privacy.mechanism = "
+                f"'{roster.privacy.mechanism}' sends noisy outputs, or sums to be added; set one of both to none"
+            )
+        if self.robust != "none" and self.rule(roster.privacy) == "by_class":
+            raise UserError(
+                f"methods.{self.name}.robust = '{self.robust}' stands for the mean, which consensus = 'by_class' does "
+                "not take; choose another consensus"
+            )
         return mechanism_of(roster.privacy).server_init(roster)
 
     def expected_upload(self, roster: Roster, client: int) -> UploadSpec:
-        return mechanism_of(roster.privacy).expected_upload(roster)
+        return mechanism_of(roster.privacy).expected_upload(roster, self.rule(roster.privacy))
 
     def server_update(
         self, state: ConsensusState, replies: Mapping[int, Message], roster: Roster, rng: Stream
     ) -> ConsensusState:
-        def consensus(phi: Tensor) -> Tensor:
-            rule = self.rule(roster.privacy)
-            return join_gaussians(phi, rule) if roster.regression else join(phi, rule, self.sharpen)
+        rule, mechanism = self.rule(roster.privacy), mechanism_of(roster.privacy)
+        if roster.regression:
+            return mechanism.server_update(state, replies, roster, lambda phi: join_gaussians(phi, rule))
+        if self.robust == "none":
+            return mechanism.server_update(state, replies, roster, lambda phi: join(phi, rule, self.sharpen))
+        assert isinstance(state, Uploads)
+        beliefs = state.beliefs(replies) if self.adds_up else None
 
-        return mechanism_of(roster.privacy).server_update(state, replies, roster, consensus)
+        def consensus(phi: Tensor) -> Tensor:
+            logits, said = rule == "mean_logits", phi if beliefs is None else beliefs[state.heard(replies)]
+            sites = None if beliefs is None else phi - said
+            return join(phi, rule, self.sharpen, joined(said, self.robust, self.trim, sites, logits=logits))
+
+        new = mechanism.server_update(state, replies, roster, consensus)
+        assert isinstance(new, Uploads)
+        return new if beliefs is None else replace(new, belief=beliefs)
+
+    @property
+    def adds_up(self) -> bool:
+        """Whether what clients send is what they believe plus what they hold that others do not."""
+        return False
+
+    def without(self, state: ConsensusState, client: int) -> ConsensusState:
+        return state.without(client)
 
     def broadcast(self, state: ConsensusState, client: int) -> Message:
         return state.message_to(client)
@@ -135,7 +179,7 @@ class Exchange(Method[S, ConsensusState]):
         return state.least_replies
 
     def expected_reply(self, roster: Roster, client: int, message: Message) -> UploadSpec:
-        return mechanism_of(roster.privacy).expected_reply(roster, message)
+        return mechanism_of(roster.privacy).expected_reply(roster, message, self.rule(roster.privacy))
 
 
 def said(answer: Answer, rule: Rule) -> Tensor:

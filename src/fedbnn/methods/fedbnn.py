@@ -127,6 +127,10 @@ class FedBNN(FunctionSpacePrior, BayesianTraining, Exchange[FedBNNState]):
                 f"records are {tuple(client.alignment.shape[1:])}; set privacy.features to auto"
             )
 
+    @property
+    def adds_up(self) -> bool:
+        return self.head
+
     def rule(self, privacy: PrivacySettings) -> Rule:
         return mechanism_of(privacy).rule or ("mean_logits" if self.head else self.consensus)
 

@@ -19,7 +19,7 @@ from torch import Tensor
 from fedbnn.base.errors import UserError
 from fedbnn.base.randomness import Stream
 from fedbnn.base.settings import settings
-from fedbnn.federation.message import Message
+from fedbnn.federation.message import Message, Numbers, UploadSpec, records_form
 from fedbnn.federation.method import Method, Roster, State
 from fedbnn.methods.averaging import SharedPoint, weighted_mean
 from fedbnn.methods.point import Point
@@ -77,8 +77,8 @@ class FedDF(SharedPoint, Method[Point, Students]):
         spans = [(starts[first], starts[first] + size) for first, size in zip(firsts, sizes, strict=True)]
         return Students(torch.cat(students), torch.tensor(spans))
 
-    def expected_upload(self, roster: Roster, client: int) -> Mapping[str, tuple[int, ...]]:
-        return {"weights": (roster.network(client).size,), "records": (1,)}
+    def expected_upload(self, roster: Roster, client: int) -> UploadSpec:
+        return {"weights": Numbers((roster.network(client).size,)), "records": records_form()}
 
     def server_update(self, state: Students, replies: Mapping[int, Message], roster: Roster, rng: Stream) -> Students:
         if not replies:

@@ -27,7 +27,7 @@ from torch import Tensor
 
 from fedbnn.base.randomness import Stream
 from fedbnn.base.settings import settings
-from fedbnn.federation.message import Message
+from fedbnn.federation.message import MOST_SENT, Message, Numbers, UploadSpec, records_form
 from fedbnn.federation.method import Client, Method, Roster, State, Update, Variant
 from fedbnn.methods.averaging import count, refuse_mixed, shares
 from fedbnn.methods.point import Point, PointModel, PointTraining
@@ -104,9 +104,10 @@ class FOLA(PointModel, PointTraining, Method[Point, Laplace]):
         weights = roster.initial_weights(0)
         return Laplace(weights, torch.zeros_like(weights))
 
-    def expected_upload(self, roster: Roster, client: int) -> Mapping[str, tuple[int, ...]]:
+    def expected_upload(self, roster: Roster, client: int) -> UploadSpec:
         size = roster.network(client).size
-        return {"weights": (size,), "precision": (size,), "records": (1,)}
+        precision = Numbers((size,), 0.0, MOST_SENT)
+        return {"weights": Numbers((size,)), "precision": precision, "records": records_form()}
 
     def server_update(self, state: Laplace, replies: Mapping[int, Message], roster: Roster, rng: Stream) -> Laplace:
         powers = shares(replies)

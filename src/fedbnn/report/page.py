@@ -160,8 +160,14 @@ def facts(study: Study) -> list[str]:
 
 
 def notes(study: Study) -> list[str]:
-    """What a reader of a comparison has to know: in which respects the runs are not alike."""
+    """What a reader has to know: who lied or was set aside, and in which respects compared runs are not alike."""
     differences = []
+    for group in study.groups:
+        where = f" ({label_of(group)})" if study.comparison else ""
+        if liars := max((result.attackers for result in group.results), key=len):
+            differences.append(f"An attack was simulated{where}: {listed(liars)} lied. Scores are those of the others.")
+        if aside := list(dict.fromkeys(name for result in group.results for name in result.set_aside)):
+            differences.append(f"Set aside{where}, as replies were refused several times in a row: {listed(aside)}.")
     names = {
         "dataset": "data set",
         "clients": "number of clients",

@@ -164,6 +164,8 @@ class AnyResult(AnyScores):
     seed: int
     rounds: int
     clients: int
+    set_aside: list[str] = []  # clients that were not asked to the end, as their replies were refused
+    attackers: list[str] = []  # clients that lied, as the configuration asked: none of them is scored
     dataset: str
     alignment_points: int
     split: str

@@ -16,8 +16,10 @@ from fedbnn.base.errors import UserError
 from fedbnn.base.settings import STRICT, as_json, fields_of, parsed, read_tables, settings
 from fedbnn.base.wording import did_you_mean
 from fedbnn.data import DataSettings, PartitionSettings
+from fedbnn.federation.attack import AttackSettings
 from fedbnn.federation.engines.states import IN_MEMORY
 from fedbnn.federation.method import Method
+from fedbnn.federation.server import PATIENCE
 from fedbnn.methods import METHODS
 from fedbnn.methods.registry import MethodClass, find_method, installed, known_method
 from fedbnn.models.architectures import ModelSettings
@@ -114,6 +116,11 @@ class Config:
         le=1,
         description="share of the clients that take part in a round; others' last upload is reused",
     )
+    patience: int = Field(
+        default=PATIENCE,
+        ge=1,
+        description="a client whose replies are refused so many times in a row is set aside for the rest of the run",
+    )
     checkpoint_every: int = Field(default=1, ge=1, description="save all states every so many rounds, to resume from")
     data: DataSettings = Field(default_factory=DataSettings, description="the records")
     partition: PartitionSettings = Field(default_factory=PartitionSettings, description="who holds which records")
@@ -128,6 +135,9 @@ class Config:
     privacy: PrivacySettings = Field(
         default_factory=PrivacySettings,
         description="what clients let out of fedbnn, fedbnn_paper and fedmd, and at which price",
+    )
+    attack: AttackSettings = Field(
+        default_factory=AttackSettings, description="clients that lie, for simulations; they are never scored"
     )
     methods: Methods = Field(default_factory=Methods, description="each method's own settings")
 

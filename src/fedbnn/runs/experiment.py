@@ -17,6 +17,7 @@ from fedbnn.data.dataset import fingerprint_of
 from fedbnn.data.known import KNOWN
 from fedbnn.data.other_inputs import foreign_inputs
 from fedbnn.data.sources import obtain
+from fedbnn.federation.attack import Attacked
 from fedbnn.federation.engines import Engine, InProcess, Site, WorkerPool
 from fedbnn.federation.loop import Federation, roster_of
 from fedbnn.federation.method import Method
@@ -69,6 +70,7 @@ class Prepared:
             identified=any(method.protects(config.privacy) for method in chosen),
             foreign=foreign,
         )
+        config.attack.check(len(sites), data.dataset.classes)
         prepared = cls(data, sites, manifest)
         for method in chosen:
             prepared.check(method)
@@ -268,7 +270,12 @@ def _local(engine: Engine) -> Drive:
     def drive(journal: Journal, title: str) -> None:
         config = journal.config
         federation = Federation(
-            config.chosen(), journal.sites, seed=config.seed, participation=config.participation, engine=engine
+            config.chosen(),
+            journal.sites,
+            seed=config.seed,
+            participation=config.participation,
+            patience=config.patience,
+            engine=Attacked(engine, config.attack) if config.attack.on else engine,
         )
         journal.resume(title, "local", federation.load)
         while federation.round_number < config.rounds and not journal.stopped:

@@ -86,6 +86,12 @@ class Journal:
         for client, turn in record.turns.items():
             if turn.rejected:
                 self.note(f"round {record.number}: the reply of client {client} was not let in: {turn.rejected}")
+        for client in record.set_aside:
+            name = self.sites[client].client.name
+            self.note(
+                f"round {record.number}: client {client} ('{name}') is set aside for the rest of the run: "
+                f"{self.config.patience} replies in a row were not let in"
+            )
         self.observer.round_done(record)
         self.stopped = self.observer.stop()
         if self.stopped and not saved:

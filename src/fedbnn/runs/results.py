@@ -37,6 +37,7 @@ FIELDS = (
     "bytes_down",
     "seconds",
     "rejected",
+    "set_aside",
     "reliability",
     "pit",
     "variants",
@@ -64,6 +65,8 @@ def metric_lines(record: Round, names: Sequence[str]) -> list[dict[str, Any]]:
             }
             if turn.rejected:
                 line["rejected"] = turn.rejected
+            if client in record.set_aside:
+                line["set_aside"] = True
         if client in record.scores:
             line |= _described(headline(record.scores[client]))
             others = list(record.scores[client].items())[1:]
@@ -148,11 +151,13 @@ def assemble(
     seconds: float,
 ) -> dict[str, Any]:
     """The contents of result.json."""
+    liars = set(config.attack.attackers(len(sites), config.seed))
+    everybody, sites = sites, [site for site in sites if site.client.index not in liars]
     by_site = [headline(final[at]) if (at := site.client.index) in final else None for site in sites]
     judged = [one for one in by_site if one is not None]
     by_client: dict[int, list[Mapping[str, Any]]] = {site.client.index: [] for site in sites}
     for line in lines:
-        if "bytes_up" in line:
+        if "bytes_up" in line and line["client"] in by_client:
             by_client[line["client"]].append(line)
     turns = list(by_client.values())
     # Round 0 sends nothing down and is no exchange yet; a client that never took part after it counts with zero.
@@ -161,12 +166,15 @@ def assemble(
         for name in ("bytes_up", "bytes_down")
     )
     variants = list(next(iter(final.values())))
+    aside = [line["name"] for line in lines if line.get("set_aside")]
     return {
         "fedbnn_version": __version__,
         "method": config.method_name,
         "seed": config.seed,
         "rounds": config.rounds,
-        "clients": len(sites),
+        "clients": len(everybody),
+        **({"attackers": [everybody[client].client.name for client in sorted(liars)]} if liars else {}),
+        **({"set_aside": aside} if aside else {}),
         "dataset": data.dataset.name,
         **_target(data),
         "alignment_points": data.alignment_points,

@@ -14,7 +14,7 @@ from fedbnn.testing.sample import SEED, moments, sample_sites
 
 
 def check_replies(method: Method[Any, Any], sites: Sequence[Site] | None = None) -> None:
-    """Every reply has exactly the names, shapes and types of `expected_upload`, and finite values."""
+    """Every reply has exactly the names, shapes, types and ranges of `expected_upload`."""
     sites = sites or sample_sites(method)
     roster = roster_of(sites)
     for moment in moments(method, sites):
@@ -69,10 +69,9 @@ def hostile(reply: Message, expected: UploadSpec) -> Iterator[tuple[str, Message
         whole = isinstance(form := expected[name], Integers)
         yield f"'{name}' of another type", Message({**others, name: array.to(torch.int32 if whole else torch.float64)})
         if isinstance(form, Integers):
-            if form.most is not None:
-                yield f"'{name}' beyond its bound", Message({**others, name: torch.full_like(array, form.most + 1)})
+            yield f"'{name}' beyond its bound", Message({**others, name: torch.full_like(array, form.most + 1)})
         else:
-            for value in (torch.nan, torch.inf, -torch.inf):
+            for value in (torch.nan, torch.inf, -torch.inf, 3e38, -3e38):
                 spoiled = array.clone()
                 spoiled.view(-1)[-1:] = value
                 yield f"{value} in '{name}'", Message({**others, name: spoiled})

@@ -154,6 +154,24 @@ def test_a_bad_reply_is_dropped_and_named_and_the_others_are_unharmed(kind: str,
     assert all(torch.equal(ours[key], theirs[key]) for key in ours)
 
 
+@pytest.mark.parametrize("lies", [True, False], ids=["lies", "silent"])
+def test_a_site_that_keeps_lying_is_set_aside_and_one_that_is_silent_is_not(lies: bool, tmp_path: Path) -> None:
+    """Huge finite numbers: the others fare as if it never answered, and after three of them it is not asked again."""
+    config = configured(SMALL_METHODS[0], "rounds=4")
+    spoil = answering(lambda arrays: {"phi": torch.full_like(arrays["phi"], 1e38)})
+    world = World(config, tmp_path, {1: spoil if lies else lambda reply: None})
+    name = world.terms.sites[1]
+    world.strategy.run_rounds(world.grid)
+    assert [list(record.set_aside) for record in world.rounds] == [[], [], [1] if lies else [], [], []]
+    assert [1 in record.turns for record in world.rounds] == [True] * 3 + [not lies] * 2
+    told = f"round 2: '{name}' is set aside for the rest of the run: 3 replies in a row were not as agreed"
+    assert (told in world.told) == lies
+    without = World(config, tmp_path / "without", {1: lambda reply: None})
+    without.strategy.run_rounds(without.grid)
+    ours, theirs = (w.strategy.server.state.tensors() for w in (world, without))
+    assert all(torch.equal(ours[key], theirs[key]) for key in ours)
+
+
 def test_scores_that_cannot_be_read_are_dropped(tmp_path: Path) -> None:
     def spoil(reply: Message) -> Message:
         from fedbnn.deployment.flower.wire import unpacked

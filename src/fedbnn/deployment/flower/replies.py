@@ -28,6 +28,10 @@ def ignore(kind: str, text: str) -> None:
     """Nobody wants to know more than the reply says."""
 
 
+class Away(BadMessage):
+    """The node told why it has no reply; as may happen to any site, which is no liar for that."""
+
+
 class Sent(NamedTuple):
     """The reply to an update: arrays, and what its site tells of its turn."""
 
@@ -62,13 +66,13 @@ def _content_of(reply: FlowerMessage, most: int, failed: Failed) -> tuple[Messag
     """Arrays and facts of a reply; a BadMessage with its reason if the node refused or failed."""
     with _total():
         if reply.has_error():
-            raise BadMessage(f"Flower says: {reply.error.reason or reply.error.code}")
+            raise Away(f"Flower says: {reply.error.reason or reply.error.code}")
         message, facts = unpacked(reply.content, most)
     if "failed" in facts:
         failed(str(facts["failed"]), str(facts.get("text")))
-        raise BadMessage(line(f"it failed: {facts.get('text')}"))
+        raise Away(line(f"it failed: {facts.get('text')}"))
     if "refused" in facts:
-        raise BadMessage(line(f"it refuses: {facts['refused']}"))
+        raise Away(line(f"it refuses: {facts['refused']}"))
     return message, facts
 
 
@@ -78,7 +82,7 @@ def _total() -> Iterator[None]:
     try:
         yield
     except BadMessage as error:
-        raise BadMessage(line(str(error))) from error
+        raise type(error)(line(str(error))) from error
     except Exception as error:
         raise BadMessage(f"it cannot be read ({type(error).__name__})") from error
 

@@ -89,7 +89,7 @@ def wait_for_all(attendance: Attendance, grid: Grid, wait: float, tell: Tell) ->
 
 def _server(method: Method[Any, Any], roster: Roster, terms: Terms, settings: ServerSettings) -> Server:
     try:
-        return Server(method, roster, seed=terms.seed, participation=terms.participation)
+        return Server(method, roster, seed=terms.seed, participation=terms.participation, patience=settings.patience)
     except UserError as error:
         if settings.model is not None or len({model.architecture for model in roster.models}) == 1:
             raise

@@ -46,7 +46,13 @@ def simulate(journal: Journal, title: str) -> None:
     def main(grid: Grid, _: Context) -> None:
         attendance = Attendance(terms, lambda _: None)
         wait_for_all(attendance, grid, WAIT, lambda _: None)
-        server = Server(config.chosen(), roster_of(journal.sites), seed=config.seed, participation=config.participation)
+        server = Server(
+            config.chosen(),
+            roster_of(journal.sites),
+            seed=config.seed,
+            participation=config.participation,
+            patience=config.patience,
+        )
         strategy = FederationStrategy(
             terms,
             server,

@@ -19,11 +19,11 @@ from flwr.serverapp.strategy import Strategy
 from fedbnn.base.errors import UserError
 from fedbnn.deployment.flower.attendance import Attendance
 from fedbnn.deployment.flower.grid import WatchedGrid
-from fedbnn.deployment.flower.intake import SPOILS, joined
-from fedbnn.deployment.flower.replies import Failed, Sent, ignore, line, scores_by, sent_by
+from fedbnn.deployment.flower.replies import Away, Failed, Sent, ignore, line, scores_by, sent_by
 from fedbnn.deployment.flower.wire import packed
 from fedbnn.deployment.terms import Terms
 from fedbnn.federation.evaluation import Evaluation
+from fedbnn.federation.intake import SPOILS, joined
 from fedbnn.federation.loop import Listener, Round, Turn
 from fedbnn.federation.message import BadMessage, Message, upload_bytes
 from fedbnn.federation.server import Server
@@ -73,6 +73,7 @@ class FederationStrategy(Strategy):
         self._tell = tell
         self._finished = finished
         self._went_on = went_on  # called after each exchange that is not its round's last
+        self._set_aside: list[int] = []  # in the round that is held
         self._so_far: dict[int, Turn] = {}  # of a round that takes several exchanges
         self._asked: dict[int, FlowerMessage] = {}
         self._sent: dict[int, Message] = {}
@@ -104,10 +105,12 @@ class FederationStrategy(Strategy):
         number = self.server.round_number + 1
         sent: dict[int, Sent] = {}
         rejected: dict[int, str] = {}
+        away: list[int] = []
         for client, reply in self._by_client(replies):
             sent[client] = Sent(Message(), {}, 0.0)
             if reply is None:
                 rejected[client] = _SILENT
+                away.append(client)
                 continue
             try:
                 most = upload_bytes(self.server.expected(client))
@@ -116,11 +119,20 @@ class FederationStrategy(Strategy):
                     rejected[client] = line(refusal)
             except BadMessage as error:
                 rejected[client] = str(error)
+                if isinstance(error, Away):
+                    away.append(client)
         needed = max(min(self._quorum, len(self.server.asked)), self.server.least_replies)
         accepted = {client: one.message for client, one in sent.items() if client not in rejected}
         good = self._finish(accepted, needed, rejected)
         for client, reason in sorted(rejected.items()):
             self._tell(f"round {number}: the reply of '{self._terms.sites[client]}' is dropped: {reason}")
+        new = self.server.judge(sent.keys() - rejected.keys(), [client for client in rejected if client not in away])
+        for client in new:
+            self._tell(
+                f"round {number}: '{self._terms.sites[client]}' is set aside for the rest of the run: "
+                f"{self.server.patience} replies in a row were not as agreed"
+            )
+        self._set_aside += new
         self._turns = None
         if good < needed:
             self.failures += 1
@@ -176,8 +188,9 @@ class FederationStrategy(Strategy):
                 self._tell(f"the scores of '{name}' are dropped: {error}")
         if self._turns is not None:
             seconds = time.perf_counter() - self._started
-            self._finished(Round(self.server.round_number, self._turns, dict(sorted(scores.items())), seconds))
-            self._turns = None
+            scored = dict(sorted(scores.items()))
+            self._finished(Round(self.server.round_number, self._turns, scored, seconds, tuple(self._set_aside)))
+            self._turns, self._set_aside = None, []
         return None
 
     def on_reply(self, reply: FlowerMessage) -> None:

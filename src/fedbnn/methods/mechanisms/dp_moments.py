@@ -16,6 +16,7 @@ from fedbnn.base.errors import UserError
 from fedbnn.features.public import Public, public
 from fedbnn.federation.message import Integers, Message, UploadSpec
 from fedbnn.federation.method import Client, Roster
+from fedbnn.methods.consensus import Rule
 from fedbnn.methods.mechanisms.aggregation import (
     answer_spec,
     answered,
@@ -128,16 +129,16 @@ class DPMoments(ExchangeMechanism):
         session = session_of(client, head, shape.numbers)
         return answered(memory, client, message, session, lambda occasion: gate.sums(head, occasion))
 
-    def expected_upload(self, roster: Roster) -> UploadSpec:
+    def expected_upload(self, roster: Roster, rule: Rule) -> UploadSpec:
         return {"sums": Integers((_shape(_public(roster), roster).numbers,), RELEASED)}
 
     def server_init(self, roster: Roster) -> ConsensusState:
         left = torch.tensor([roster.privacy.planned(roster.rounds)])
         return CommonHead(head=_shape(_public(roster), roster).empty(), left=left).begun(roster)
 
-    def expected_reply(self, roster: Roster, message: Message) -> UploadSpec:
+    def expected_reply(self, roster: Roster, message: Message, rule: Rule) -> UploadSpec:
         if not roster.privacy.secure:
-            return self.expected_upload(roster)
+            return self.expected_upload(roster, rule)
         head = message.get("head")
         if head is None:
             return {}

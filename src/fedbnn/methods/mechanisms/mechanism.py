@@ -8,9 +8,9 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from fedbnn.federation.message import Message, UploadSpec
+from fedbnn.federation.message import Message, Numbers, UploadSpec
 from fedbnn.federation.method import Client, Roster, State
-from fedbnn.methods.consensus import Rule
+from fedbnn.methods.consensus import Rule, output_form
 from fedbnn.privacy import PrivacySettings
 from fedbnn.privacy.mechanism import Mechanism
 
@@ -31,6 +31,10 @@ class ConsensusState(State):
     def message_to(self, client: int) -> Message:
         """What this client receives next."""
         return self.message()
+
+    def without(self, client: int) -> "ConsensusState":
+        """The same without what is remembered of a client that is set aside."""
+        return self
 
     @property
     def still_asked(self) -> Sequence[int]:
@@ -74,12 +78,12 @@ class ExchangeMechanism(Mechanism):
         return self.upload(client, message, round_number, outputs), None
 
     @abstractmethod
-    def expected_upload(self, roster: Roster) -> UploadSpec:
-        """Names and shapes of that."""
+    def expected_upload(self, roster: Roster, rule: Rule) -> UploadSpec:
+        """Names and forms of that, where outputs are joined by this rule."""
 
-    def expected_reply(self, roster: Roster, message: Message) -> UploadSpec:
+    def expected_reply(self, roster: Roster, message: Message, rule: Rule) -> UploadSpec:
         """The same, of the answer to this message, in a round of several exchanges."""
-        return self.expected_upload(roster)
+        return self.expected_upload(roster, rule)
 
     @abstractmethod
     def server_init(self, roster: Roster) -> ConsensusState:
@@ -97,14 +101,37 @@ class Uploads(ConsensusState):
     """Every client's latest output on the alignment set."""
 
     phi: Tensor  # clients x points x classes; zeros for a client that has sent nothing yet
-    received: Tensor  # clients: whether it has sent anything
+    received: Tensor  # clients: whether it has sent anything that is used
+    belief: Tensor | None = None  # of what adds up, the latest that each believes, where robust rules ask for it
+
+    def heard(self, replies: Mapping[int, Message]) -> Tensor:
+        """Which clients something is known of with these replies."""
+        received = self.received.clone()
+        received[list(replies)] = True
+        return received
+
+    def beliefs(self, replies: Mapping[int, Message]) -> Tensor:
+        """What each client believes, f_i = sent_i - site_i, whose site is what it sent before beyond the consensus."""
+        known = self.phi.clone() if self.belief is None else self.belief.clone()
+        for client, reply in replies.items():
+            before = self.phi_bar is not None and bool(self.received[client])
+            site = self.phi[client] - self.phi_bar if before and self.phi_bar is not None else 0.0
+            known[client] = reply.arrays["phi"] - site
+        return known
+
+    def without(self, client: int) -> "Uploads":
+        """The consensus forgets it with the next reply of anybody."""
+        phi, received = self.phi.clone(), self.received.clone()
+        phi[client], received[client] = 0.0, False
+        return replace(self, phi=phi, received=received)
 
 
 class OutputsMechanism(ExchangeMechanism):
     """Clients send class scores on the alignment set; the server joins the latest of every client."""
 
-    def expected_upload(self, roster: Roster) -> UploadSpec:
-        return {"phi": (len(roster.alignment), roster.outputs)}
+    def expected_upload(self, roster: Roster, rule: Rule) -> UploadSpec:
+        shape = (len(roster.alignment), roster.outputs)
+        return {"phi": Numbers(shape) if roster.regression else output_form(rule, shape)}
 
     def server_init(self, roster: Roster) -> ConsensusState:
         phi = torch.zeros(roster.clients, len(roster.alignment), roster.outputs)

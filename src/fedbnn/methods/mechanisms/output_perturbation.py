@@ -12,12 +12,13 @@ from torch import Tensor
 
 from fedbnn.base.errors import UserError
 from fedbnn.features.public import digest_of
-from fedbnn.federation.message import Message
+from fedbnn.federation.message import Message, Numbers, UploadSpec
 from fedbnn.federation.method import Client, Roster
+from fedbnn.methods.consensus import Rule
 from fedbnn.methods.mechanisms.mechanism import ConsensusState, OutputsMechanism
 from fedbnn.privacy import ReleaseGate, onto_simplex, simplex_sensitivity
 from fedbnn.privacy.mechanism import Release, Sizes
-from fedbnn.privacy.sums import UNIT
+from fedbnn.privacy.sums import RELEASED, UNIT
 
 _DROWNED = 0.5  # standard deviation of the noise on a joined probability, above which nothing is left to learn
 
@@ -61,6 +62,11 @@ class OutputPerturbation(OutputsMechanism):
 
     def upload(self, client: Client, message: Message, round_number: int, outputs: Callable[[], Tensor]) -> Message:
         return Message({"phi": perturbed(client.gate, outputs(), message.get("phi_bar"), round_number)})
+
+    def expected_upload(self, roster: Roster, rule: Rule) -> UploadSpec:
+        """Released numbers end at RELEASED; noise is what makes them leave the simplex."""
+        most = RELEASED * UNIT
+        return {"phi": Numbers((len(roster.alignment), roster.classes), -most, most)}
 
     def server_init(self, roster: Roster) -> ConsensusState:
         """Refuse to add noise in which nothing is left, unless it is wanted."""

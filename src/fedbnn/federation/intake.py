@@ -6,7 +6,7 @@ as a mean of numbers that are too large. Whose it is, is found out by leaving re
 
 from collections.abc import Mapping
 
-from fedbnn.federation.message import MOST_SENT, MOST_WHOLE, BadMessage, Message, check_bounds
+from fedbnn.federation.message import BadMessage, Message, check_sent
 from fedbnn.federation.method import State
 from fedbnn.federation.server import Server
 
@@ -43,7 +43,7 @@ def _after(server: Server, accepted: Mapping[int, Message]) -> State | Exception
         state = server.after(accepted)
         messages = server.messages(range(server.roster.clients), state)
         for message in {id(message): message for message in messages.values()}.values():
-            check_bounds(message, MOST_SENT, MOST_WHOLE)
+            check_sent(message)
     except Exception as error:  # what a node made up may break any part of the arithmetic
         return error
     return state

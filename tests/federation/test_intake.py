@@ -1,12 +1,12 @@
 """Replies of the right form that spoil a server are found, and nobody else's."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pytest
 import torch
 
-from fedbnn.deployment.flower.intake import joined
+from fedbnn.federation.intake import joined
 from fedbnn.federation.message import MOST_SENT, Message
 from fedbnn.federation.method import Roster, State
 from fedbnn.federation.server import Server
@@ -61,10 +61,17 @@ def test_who_spoils_a_round_is_left_out(values: tuple[float, ...], spoilt: list[
 
 
 def test_a_round_that_everybody_spoils_is_held_again() -> None:
-    """Weights that a site may upload and no site would take; the server must outlive them."""
-    server = Server(FedAvg(), ROSTER)
+    """Weights that a site may upload, of which a method makes what no site would take; the server must outlive it."""
+
+    class Amplified(FedAvg):
+        name = "amplified"
+
+        def server_update(self, state: Any, replies: Any, roster: Roster, rng: Any) -> Any:
+            return replace(state, weights=super().server_update(state, replies, roster, rng).weights * 1e4)
+
+    server = Server(Amplified(), ROSTER)
     size = ROSTER.network(0).size
-    replies = {n: Message({"weights": torch.full((size,), 5e8), "records": torch.ones(1)}) for n in range(3)}
+    replies = {n: Message({"weights": torch.full((size,), 5e3), "records": torch.ones(1)}) for n in range(3)}
     assert not any(server.refusal(client, reply) for client, reply in replies.items())
     assert joined(server, replies) == (None, [0, 1, 2])
     assert server.round_number == -1
