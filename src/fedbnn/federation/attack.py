@@ -31,12 +31,12 @@ from fedbnn.base.errors import UserError
 from fedbnn.base.randomness import Stream
 from fedbnn.base.settings import settings
 from fedbnn.federation.engines import Engine, Reply, Site
-from fedbnn.federation.evaluation import Evaluation
+from fedbnn.federation.evaluation import Scored
 from fedbnn.federation.loop import roster_of
 from fedbnn.federation.message import Distributions, Message, Numbers, UploadSpec
 from fedbnn.federation.method import Method
-from fedbnn.models.bayes import Prediction
 from fedbnn.models.label_prior import Known
+from fedbnn.models.regression import Answer
 
 Kind = Literal["none", "absent", "random", "sign_flip", "label_flip", "one_class", "inside"]
 
@@ -102,7 +102,7 @@ class Attacked:
 
     def evaluate(
         self, round_number: int, messages: Mapping[int, Message], foreign: bool = False
-    ) -> Iterator[tuple[int, dict[str, Evaluation]]]:
+    ) -> Iterator[tuple[int, dict[str, Scored]]]:
         """Of honest clients alone."""
         honest = {client: message for client, message in messages.items() if client not in self.liars}
         return self.engine.evaluate(round_number, honest, foreign)
@@ -115,7 +115,7 @@ class Attacked:
         message: Message,
         variant: str | None = None,
         prior: Known | Sequence[float] | None = None,
-    ) -> Prediction:
+    ) -> Answer:
         return self.engine.predict(client, x, round_number, message, variant, prior)
 
     def save(self, folder: Path) -> None:
