@@ -130,3 +130,8 @@ def test_nobody_agrees_to_be_lied_to() -> None:
     config = load_config(None, [*TINY, "method=fedavg", "attack.kind=random", "attack.share=0.5"])
     with pytest.raises(UserError, match=r"attack.kind = 'random': lies are simulated on the local engine only"):
         Terms.of(config, Prepared.of(config, ["fedavg"]).data, "trial")
+
+
+def test_in_regression_there_is_nothing_to_lie_about():
+    with pytest.raises(UserError, match=r"attack.kind = 'random': lies are about classes"):
+        AttackSettings(kind="random", share=0.5).check(clients=4, classes=0)

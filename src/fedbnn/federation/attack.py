@@ -67,6 +67,8 @@ class AttackSettings:
 
     def check(self, clients: int, classes: int) -> None:
         """Raise a UserError before any work where this attack makes no sense."""
+        if self.on and not classes:
+            raise UserError(f"attack.kind = '{self.kind}': lies are about classes, but data.task = 'regression'")
         if self.on and self.target >= classes:
             raise UserError(f"attack.target = {self.target}: there are classes 0 to {classes - 1}")
         if self.on and round(self.share * clients) >= clients:
