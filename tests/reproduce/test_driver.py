@@ -1,4 +1,5 @@
 import json
+import shutil
 
 import pytest
 
@@ -70,6 +71,30 @@ def test_results_of_runs_that_are_not_here_are_kept_and_only_the_others_are_miss
     changed = driver.prepare(plan, ["table1"], here, Selection(rows=["fedavg"]), ["training.local_epochs=3"])
     changed.write(out)  # another configuration is another run
     assert not any(entry["runs"] for entry in json.loads((out / "table1.json").read_text())["entries"])
+
+
+def test_studies_know_each_others_runs_and_diagrams_only_those_with_bins(plan, tmp_path, done):
+    """Results were committed of some studies; others of the plan are about the same runs."""
+    results, _, _ = done
+
+    def written(study: str, committed: str) -> list[dict]:
+        out = tmp_path / f"{study} from {committed}"
+        out.mkdir()
+        shutil.copy(results / f"{committed}.json", out)
+        work = driver.prepare(plan, [study], tmp_path / "nowhere")
+        work.write(out)
+        return [run for entry in json.loads((out / f"{study}.json").read_text())["entries"] for run in entry["runs"]]
+
+    known = {run["run"] for run in written("table1", committed="table1")}
+    shared = written("cost", committed="table1")
+    assert shared
+    assert {run["run"] for run in shared} < known
+    assert written("calibration", committed="table1") == []
+    plain = written("cost", committed="calibration")
+    assert {run["run"] for run in plain} < known
+    assert plain
+    assert not any("reliability" in run for run in plain)
+    assert all("reliability" in run for run in written("calibration", committed="calibration"))
 
 
 @pytest.mark.parametrize(

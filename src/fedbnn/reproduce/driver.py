@@ -186,8 +186,11 @@ def run(work: Work, out: Path, watcher: Watcher | None = None, *, missing: bool 
     """Run what is not finished, or with `missing` only what the results do not have; the problems of failed cells."""
     watcher = watcher or Watcher()
     if missing:
-        known = {run for name in work.entries for run in known_runs(out, name)}
-        work = replace(work, cells=[cell for cell in work.cells if cell.folder.name not in known])
+        lacking: set[Path] = set()
+        for name, entries in work.entries.items():
+            known = known_runs(out, work.plan, name)
+            lacking |= {cell.folder for entry in entries for cell in entry.cells if cell.folder.name not in known}
+        work = replace(work, cells=[cell for cell in work.cells if cell.folder in lacking])
     check(work.cells)
     make_folder(out)
     with Runner(watcher) as runner:

@@ -12,7 +12,7 @@ from fedbnn.reproduce.blocks import markdown_page
 from fedbnn.reproduce.cells import Entry
 from fedbnn.reproduce.charts import alone
 from fedbnn.reproduce.collect import FORMAT, collect
-from fedbnn.reproduce.plan import Plan
+from fedbnn.reproduce.plan import Plan, Reliability
 from fedbnn.reproduce.sections import section
 from fedbnn.runs.folder import read_json, write_atomically, write_json
 
@@ -27,23 +27,28 @@ def make_folder(out: Path) -> None:
 def write_study(out: Path, plan: Plan, name: str, entries: Sequence[Entry], changes: Sequence[str]) -> None:
     """NAME.json, and from it alone NAME.md and its figures.
 
-    Of a run that is not there, what NAME.json says already is kept: a part of a study can be made anew in a clone.
+    Of a run that is not there, what the folder's studies say already is kept: a part can be made anew in a clone.
     """
     path = out / f"{name}.json"
-    write_json(path, collect(plan, name, entries, changes, known_runs(out, name)))
+    write_json(path, collect(plan, name, entries, changes, known_runs(out, plan, name)))
     written = section(read_json(path))
     for figure in written.figures:
         write_atomically(out / f"{figure.name}.svg", alone(figure.chart))
     write_atomically(out / f"{name}.md", written.markdown(level=1))
 
 
-def known_runs(out: Path, name: str) -> dict[str, dict[str, Any]]:
-    """What NAME.json says of runs, by their names, which end in a hash of their configuration."""
-    path = out / f"{name}.json"
-    study = read_json(path) if path.exists() else {}
-    if study.get("format") != FORMAT:
-        return {}
-    return {run["run"]: run for entry in study["entries"] for run in entry["runs"]}
+def known_runs(out: Path, plan: Plan, name: str) -> dict[str, dict[str, Any]]:
+    """What the results say of runs, by their names, which end in a hash of their configuration.
+
+    Studies share runs, so this study's own JSON is asked last and the others' before it. A diagram needs bins, which
+    only a study of diagrams keeps.
+    """
+    diagrams = isinstance(plan.contents.studies[name], Reliability)
+    studies = sorted(_written(out, plan), key=lambda study: bool(study["study"] == name))
+    runs = {run["run"]: run for study in studies for entry in study["entries"] for run in entry["runs"]}
+    if diagrams:
+        return {known: run for known, run in runs.items() if "reliability" in run}
+    return {known: {key: run[key] for key in run if key != "reliability"} for known, run in runs.items()}
 
 
 def write_page(out: Path, plan: Plan) -> Path:
