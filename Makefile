@@ -72,11 +72,12 @@ experiments: setup
 	$(BIN)/fedbnn reproduce all --scale digits
 	$(BIN)/python experiments/ceiling.py
 
-# What privacy costs on MNIST and CIFAR-10, about two hours on two cores; FEDBNN_DATA holds both.
+# What privacy costs on MNIST and CIFAR-10, about six hours on two cores; FEDBNN_DATA holds both.
 privacy: setup
 	$(BIN)/python experiments/tune_privacy.py
+	$(BIN)/fedbnn reproduce private budget
 	$(BIN)/fedbnn reproduce all --scale privacy
-	cp results/privacy/accuracy.svg docs/privacy.svg
+	cp results/cpu/budget.svg docs/privacy.svg
 
 # Membership inference on what clients send, with and without privacy: about 15 minutes on two cores.
 membership: setup
