@@ -34,7 +34,7 @@ def pit_histogram(pit: PitCounts, method: str, width: float) -> Markup:
     drawing = Drawing(width, HEIGHT, f"Where targets lie in what {method} predicts: {n:,} targets in 20 bins.")
     box = Box(50, 10, width - 20, HEIGHT - 44)
     y = vertical(drawing, box, nice_ticks(0.0, max(*shares, 0.1) if n else 0.1, 5), percent=True)
-    x = horizontal(drawing, box, QUARTERS, "predicted probability of a value up to the one that came", percent=True)
+    x = horizontal(drawing, box, QUARTERS, "place in its distribution", percent=True)
     for low, high, part in zip(pit.edges, pit.edges[1:], shares if n else (), strict=False):
         left, wide = x(low) + 0.75, x(high) - x(low) - 1.5
         drawing.bar(left, y(part), wide, box.bottom - y(part), "accuracy", tip=f"{low:.0%} to {high:.0%}: {part:.1%}")
