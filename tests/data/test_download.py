@@ -191,6 +191,7 @@ def test_datasets_says_what_is_where(cache, tmp_path, monkeypatch, capsys):
     entries = {entry["source"]: entry for entry in json.loads(out)}
     assert {name: entry["present"] for name, entry in entries.items()} == {
         "digits": True,
+        "diabetes": True,
         "mnist": True,
         "fashion_mnist": False,
         "cifar10": False,
@@ -199,6 +200,7 @@ def test_datasets_says_what_is_where(cache, tmp_path, monkeypatch, capsys):
         "npz": False,
         "csv": False,
         "parquet": False,
+        "huggingface": False,
         "folder": False,
     }
     assert entries["mnist"]["where"] == str(folder / "mnist")

@@ -458,7 +458,7 @@ def test_weights_of_another_size_are_refused_before_anything_is_charged(
 
 
 def test_a_clip_beyond_the_grid_is_refused() -> None:
-    with pytest.raises(ValueError, match="clip"):
+    with pytest.raises(UserError, match="clip"):
         DPFedAvg(clip=2.0**20 + 1)
 
 

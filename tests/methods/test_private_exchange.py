@@ -166,7 +166,7 @@ def test_the_personal_models_outputs_are_not_even_worked_out(
     def never(*arguments: Any) -> None:
         raise AssertionError("the personal model's outputs were asked for")
 
-    monkeypatch.setattr("fedbnn.methods.bayesian.predict", never)
+    monkeypatch.setattr("fedbnn.methods.bayesian.weight_draws", never)
     monkeypatch.setattr("fedbnn.methods.fedmd.point_outputs", never)
     client = client_of(tmp_path, mechanism)
     check(
