@@ -66,6 +66,7 @@ bench: setup
 	$(BIN)/python benchmarks/engines.py --json benchmarks/results/engines.json
 	$(BIN)/python benchmarks/noise.py --json benchmarks/results/noise.json
 	$(BIN)/python -m benchmarks.methods --json benchmarks/results/methods.json
+	$(BIN)/python -m benchmarks.scale --skip points classes --json benchmarks/results/scale.json
 
 # Every method on handwritten digits, about 20 minutes on two cores.
 experiments: setup

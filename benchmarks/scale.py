@@ -1,6 +1,6 @@
-"""How memory and time grow with the number of clients, of alignment points and of classes; and against Flower.
+"""How memory and time grow with the number of clients, of alignment points and of classes.
 
-    python benchmarks/scale.py [--json FILE] [--clients N ...] [--points N ...] [--classes N ...] [--skip PART ...]
+    python -m benchmarks.scale [--json FILE] [--clients N ...] [--points N ...] [--classes N ...] [--skip PART ...]
 
 Growth. FedMD and FedBNN as published exchange outputs among small networks of two architectures, 10 made-up records of
 28 x 28 a client, in two workers. Each federation is a process of its own: the warm-up of all clients, then rounds in
@@ -8,9 +8,6 @@ which a tenth takes part. Peak memory is the kernel's count (VmHWM), of the serv
 An exponent is the slope of log(value) against log(size) between the two largest sizes: 0 does not grow, 1 is linear.
 
 The memory of the server's process holds the data set itself, and with outputs every client's last ones.
-
-Flower. The same FedAvg, 100 clients of which 10 take part in a round, cnn2: rounds on our pool and in Flower's
-simulation, whose start is not counted, in turns.
 """
 
 import argparse
@@ -22,13 +19,12 @@ import sys
 import time
 from collections.abc import Sequence
 from contextlib import closing
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from benchmarks.engines import Watch
 from fedbnn.data import DataSettings, PartitionSettings, federate
 from fedbnn.data.dataset import Dataset
 from fedbnn.federation.engines import WorkerPool
@@ -37,10 +33,8 @@ from fedbnn.federation.sites import make_sites
 from fedbnn.methods import METHODS
 from fedbnn.models.architectures import ModelSettings
 from fedbnn.models.training import TrainingSettings
-from fedbnn.runs.config import Config
-from fedbnn.runs.experiment import run
 
-PARTS = ("clients", "points", "classes", "flower")
+PARTS = ("clients", "points", "classes")
 RECORDS = 10  # a client
 SMALL = (ModelSettings("mlp", options={"hidden": [16]}), ModelSettings("cnn2", options={"channels": [4, 8]}))
 Results = dict[str, Any]
@@ -123,28 +117,6 @@ def exponent(results: Sequence[Results], by: str, of: str) -> float:
     return math.log(two[of] / one[of]) / math.log(two[by] / one[by])
 
 
-def against_flower(rounds: int = 6, blocks: int = 2) -> Results:
-    """Seconds of a round of the same FedAvg: on our pool, and in Flower's simulation."""
-    config = Config(
-        method="fedavg",
-        rounds=rounds,
-        participation=0.1,
-        data=DataSettings(source="digits", alignment=100),
-        partition=PartitionSettings(kind="iid", clients=100, records_per_client=10),
-        models=(ModelSettings("cnn2"),),
-    )
-    config = replace(config, evaluation=replace(config.evaluation, every=rounds))
-    seconds: dict[str, list[float]] = {"local": [], "flower-sim": []}
-    for block in range(blocks):
-        for kind in ("local", "flower-sim") if block % 2 else ("flower-sim", "local"):
-            watch = Watch()
-            folder = Path("runs") / "scale" / f"{kind}-{block}-{time.time_ns()}"
-            run(replace(config, engine=replace(config.engine, kind=kind)), folder, observer=watch)
-            seconds[kind] += [one.seconds for one in watch.rounds[1:rounds]]  # neither the warm-up nor what is scored
-    medians = {kind: statistics.median(found) for kind, found in seconds.items()}
-    return {**medians, "flower-sim / local": medians["flower-sim"] / medians["local"], "rounds": len(seconds["local"])}
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--clients", type=int, nargs="+", default=[20, 200, 2000])
@@ -171,9 +143,6 @@ def main() -> None:
             for of in ("server, MB", "worker, MB", "round, seconds a client"):
                 results[f"{part}: exponent of {of}"] = exponent(found, part, of)
                 print(f"{part}: {of} grows with exponent {results[f'{part}: exponent of {of}']:.2f}", flush=True)
-    if "flower" not in arguments.skip:
-        results["flower"] = against_flower()
-        print(results["flower"])
     if arguments.json:
         arguments.json.write_text(json.dumps(results, indent=2) + "\n")
 
