@@ -2,7 +2,7 @@
 
     python -m benchmarks.scale [--json FILE] [--clients N ...] [--points N ...] [--classes N ...] [--skip PART ...]
 
-Growth. FedBNN as published, or FedMD, exchanges outputs among small networks of two architectures, 10 made-up records of
+Growth. FedBNN as published (or FedMD): outputs of small networks of two architectures, 10 made-up records of
 28 x 28 a client, in two workers. Each federation is a process of its own: the warm-up of all clients, then rounds in
 which a tenth takes part. Peak memory is the kernel's count (VmHWM), of the server's process and of the largest worker.
 An exponent is the slope of log(value) against log(size) between the two largest sizes: 0 does not grow, 1 is linear.
