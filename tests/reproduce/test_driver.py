@@ -97,6 +97,13 @@ def test_studies_know_each_others_runs_and_diagrams_only_those_with_bins(plan, t
     assert all("reliability" in run for run in written("calibration", committed="calibration"))
 
 
+def test_where_clients_ran_is_no_change_of_a_study(plan, tmp_path):
+    changes = ["engine.workers=1", "rounds=2"]
+    driver.prepare(plan, ["table1"], tmp_path / "runs", changes=changes).write(tmp_path)
+    assert json.loads((tmp_path / "table1.json").read_text())["changed"] == ["rounds=2"]
+    assert "Changed on the command line: rounds=2." in (tmp_path / "table1.md").read_text()
+
+
 @pytest.mark.parametrize(
     ("selection", "words"),
     [

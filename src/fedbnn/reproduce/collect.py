@@ -47,7 +47,7 @@ def collect(
         "study": name,
         "scale": plan.name,
         **settings,
-        "changed": list(changes),
+        "changed": [change for change in changes if not change.strip().startswith("engine.")],  # where, not what
         "row_titles": {one: row.title for one, row in plan.contents.rows.items() if any(e.row == one for e in entries)},
         "entries": [_entry(entry, plan.contents.rows[entry.row], study, known or {}) for entry in entries],
         **({"paper_sizes": paper_sizes()} if isinstance(study, Cost) else {}),
