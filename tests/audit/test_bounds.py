@@ -51,6 +51,12 @@ def test_what_is_counted_chooses_nothing():
     assert mu_lower_bound(shown, present, 0.9) == 0.0
 
 
+def test_no_more_trials_choose_than_need_to():
+    shown, present = gaussian_worlds(3.0, 12_000, np.random.default_rng(0))
+    present[3000:] = ~present[3000:]
+    assert mu_lower_bound(shown, present, 0.9) == 0.0
+
+
 @pytest.mark.parametrize("mu", [0.0, 0.7, 3.0])
 @pytest.mark.parametrize("gaussian", [True, False])
 def test_the_bound_holds_with_its_confidence(mu, gaussian):
@@ -62,10 +68,10 @@ def test_the_bound_holds_with_its_confidence(mu, gaussian):
 
 
 def test_trials_that_are_needed_at_epsilon_3():
-    """As the docstring has it: 15,000 trials prove 0.82 of the claim in 98 of 100 audits, and 0.88 in the middle."""
+    """As the docstring has it: 15,000 trials prove 0.82 of the claim in 98 of 100 audits, and 0.89 in the middle."""
     rng = np.random.default_rng(2)
     ratios = [mu_lower_bound(*gaussian_worlds(CLAIM, 15_000, rng, 4), 0.999) / CLAIM for _ in range(50)]
-    assert np.median(ratios) > 0.86
+    assert np.median(ratios) > 0.87
     assert np.quantile(ratios, 0.02) > 0.8
     assert max(ratios) < 1
 
