@@ -10,7 +10,7 @@ from fedbnn.base.errors import UserError
 from fedbnn.report.figures import counted, duration, show
 from fedbnn.report.svg import printable
 from fedbnn.reproduce import page
-from fedbnn.reproduce.blocks import markdown_page
+from fedbnn.reproduce.blocks import Section, markdown_page
 from fedbnn.reproduce.cells import Entry
 from fedbnn.reproduce.charts import alone
 from fedbnn.reproduce.collect import FORMAT, collect
@@ -59,7 +59,8 @@ def known_runs(out: Path, plan: Plan, name: str) -> dict[str, dict[str, Any]]:
 def write_page(out: Path, plan: Plan) -> Path:
     """README.md and index.html, of all studies of the plan that were ever written to this folder."""
     studies = _written(out, plan)
-    sections, seconds = [], {}
+    sections: list[Section] = []
+    seconds: dict[str, float] = {}
     for path, study in studies.items():
         with _readable(path):
             sections.append(section(study))
