@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: setup demo test test-flower mutants audit lint layers types docs unit bench experiments privacy reproduce clean membership wheel-check
+.PHONY: setup demo test test-flower mutants soak audit lint layers types docs unit bench experiments privacy reproduce clean membership wheel-check
 
 setup: $(VENV)/.ready
 
@@ -42,6 +42,11 @@ test-flower: setup
 # Breaks the privacy layer in dozens of ways, one after the other; fails if the tests do not notice one of them.
 mutants: setup
 	$(BIN)/python tests/mutants/run.py
+
+# Hostile files and messages, 100,000 of them, then processes that are killed at random moments: about half an hour.
+soak: setup
+	$(BIN)/python tests/soak/fuzz.py --inputs 100000
+	$(BIN)/python tests/soak/kill.py --minutes 20
 
 # How tight the audit of each mechanism is, ten minutes each, and with less noise: about two hours on two cores.
 audit: setup

@@ -4,9 +4,7 @@ import hashlib
 import io
 import json
 import os
-import resource
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -18,59 +16,38 @@ from hypothesis import strategies as st
 from rich.console import Console
 
 from fedbnn.base.checkpoints import Checkpoints
-from fedbnn.base.errors import UserError
 from fedbnn.base.files import read_json
 from fedbnn.base.settings import parsed
 from fedbnn.cli import privacy_tables
 from fedbnn.data import federate, load_dataset
 from fedbnn.data.csv_source import Table, load_csv
-from fedbnn.data.npz_source import NpzFile, load_npz
+from fedbnn.data.npz_source import load_npz
 from fedbnn.deployment.alignment import read_alignment
 from fedbnn.deployment.node import Node, Request
 from fedbnn.deployment.server_file import read_server
 from fedbnn.deployment.site import load_site
-from fedbnn.deployment.site_file import RecordsSettings, SiteSettings, read_site
+from fedbnn.deployment.site_file import SiteSettings, read_site
 from fedbnn.deployment.state import remembered_site
 from fedbnn.deployment.statement import statement, write_statement
-from fedbnn.deployment.terms import Terms, read_terms
-from fedbnn.federation.message import BadMessage, Message
+from fedbnn.deployment.terms import Terms
+from fedbnn.federation.message import Message
 from fedbnn.privacy.chain import Chain
 from fedbnn.privacy.ledger import Budget, Cost, Ledger, Limit
 from fedbnn.privacy.overview import overview
 from fedbnn.runs.config import load_config, toml_value
-from tests.deployment.deployment_sample import dealt, small_config, small_terms, write_sites
+from tests.deployment.deployment_sample import small_config, small_terms
 from tests.fuzz import corpus
+from tests.fuzz.memory import little_memory
+from tests.fuzz.mutations import ODD
+from tests.fuzz.targets.data import CSV, RECORDS, everything
+from tests.fuzz.targets.kept import forge, records_of_client, site_of
+from tests.fuzz.targets.target import outcome
 
 TERMS = small_terms()
 
 
-def outcome(read: Callable[[], object]) -> str:
-    """Nothing where it is read, or why it is not, in one line."""
-    try:
-        read()
-    except (UserError, BadMessage) as error:
-        text = str(error)
-    else:
-        return ""
-    assert "\n" not in text
-    assert 0 < len(text) <= 2_000
-    return text
-
-
 def refused(read: Callable[[], object]) -> None:
     assert outcome(read)
-
-
-@contextmanager
-def little_memory(more: int) -> Iterator[None]:
-    """Not more than so many bytes beyond what the process has."""
-    used = int(Path("/proc/self/statm").read_text().split()[0]) * os.sysconf("SC_PAGESIZE")
-    before = resource.getrlimit(resource.RLIMIT_AS)
-    resource.setrlimit(resource.RLIMIT_AS, (used + more, before[1]))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_AS, before)
 
 
 # Settings
@@ -89,26 +66,6 @@ def test_overrides(name: str) -> None:
     outcome(lambda: load_config(None, [corpus.TOML[name].split("\n")[0].replace(" = ", "=")]))
 
 
-SITE = """
-name = "a"
-[data]
-path = "records.npz"
-[model]
-options = {hidden = [8]}
-[privacy]
-epsilon = 1
-delta = 1e-5
-"""
-
-
-def test_changed_settings(tmp_path: Path) -> None:
-    file = tmp_path / "site.toml"
-    for data in corpus.flips(SITE.encode(), 300):
-        file.write_bytes(data)
-        outcome(lambda: read_site(file))
-        outcome(lambda: load_config(file))
-
-
 def places(value: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
     inner = list(value) if isinstance(value, dict) else [0] if isinstance(value, list) and value else []
     return [path, *(place for key in inner for place in places(value[key], (*path, key)))]
@@ -125,13 +82,6 @@ def test_values_at_any_place_of_the_terms(name: str) -> None:
         target[last] = "HERE"
         text = json.dumps(raw["terms"]).replace('"HERE"', corpus.VALUES[name])
         outcome(lambda text=text: Terms.from_json(text))  # type: ignore[misc]
-
-
-def test_changed_terms(tmp_path: Path) -> None:
-    file = tmp_path / "terms.json"
-    for data in corpus.flips(TERMS.to_json().encode(), 300):
-        file.write_bytes(data)
-        outcome(lambda: read_terms(file))
 
 
 @given(st.text(max_size=50) | st.binary(max_size=50))
@@ -169,12 +119,6 @@ def test_paths_of_a_site(tmp_path: Path, name: str, field: str) -> None:
 # Arrays
 
 
-def everything(path: Path) -> None:
-    file = NpzFile(path, "data.path = 'x'")
-    for key in file.files:
-        file.array(key)
-
-
 @pytest.mark.parametrize("name", corpus.ARCHIVES)
 def test_archives(tmp_path: Path, name: str) -> None:
     path = tmp_path / "records.npz"
@@ -183,30 +127,6 @@ def test_archives(tmp_path: Path, name: str) -> None:
         refused(lambda: load_npz(str(path)))
         refused(lambda: read_alignment(path, TERMS))
         outcome(lambda: everything(path))
-
-
-RECORDS = {
-    "x_train": np.arange(12, dtype=np.float32).reshape(4, 3),
-    "y_train": np.array([0, 1, 0, 1]),
-    "x_test": np.zeros((2, 3), dtype=np.float32),
-    "y_test": np.array([0, 1]),
-    "group_train": np.array(["a", "b", "a", "b"]),
-    "group_test": np.array(["a", "b"]),
-    "fine_label_names": np.array(["no", "yes"]),
-}
-ODD = [
-    *(np.zeros(shape) for shape in ((), (0,), (4,), (4, 0), (0, 3), (4, 3, 1), (1,) * 5, (1,) * 32)),
-    *(
-        np.zeros((4, 3), dtype=kind)
-        for kind in ("?", "<c8", "<f2", "<f8", ">i2", "<u8", "<M8[s]", "<m8[s]", "V4", "S3", "U3")
-    ),
-    np.array(["a", "\ud800", "\n", ""]),
-    np.full(4, np.nan),
-    np.full((4, 3), np.inf),
-    np.full(4, 2**64 - 1, dtype=np.uint64),
-    np.full(4, -(2**63)),
-    np.zeros(4, dtype=[("a", "<f4")]),
-]
 
 
 def test_odd_arrays_at_every_place(tmp_path: Path) -> None:
@@ -218,21 +138,6 @@ def test_odd_arrays_at_every_place(tmp_path: Path) -> None:
             outcome(lambda: load_npz(str(path)))
             outcome(lambda: load_npz(str(path), tests=1))
             outcome(lambda: load_site(settings, terms))
-
-
-def site_of(folder: Path) -> tuple[Terms, SiteSettings]:
-    file = write_sites(folder / "sites", small_config())[0]
-    settings = read_site(file)
-    return TERMS, SiteSettings(TERMS.sites[0], RecordsSettings(folder / "records.npz"), alignment=settings.alignment)
-
-
-def test_changed_archives(tmp_path: Path) -> None:
-    path = tmp_path / "records.npz"
-    good = corpus.npz(**RECORDS)
-    for data in corpus.flips(good, 400):
-        path.write_bytes(data)
-        outcome(lambda: everything(path))
-        outcome(lambda: load_npz(str(path)))
 
 
 def test_an_archive_that_unfolds_is_refused_before_it_does(tmp_path: Path) -> None:
@@ -248,7 +153,6 @@ def test_an_archive_that_unfolds_is_refused_before_it_does(tmp_path: Path) -> No
 
 # Tables
 
-CSV = "age,sick\n1,yes\n2,no\n3.5,yes\n4,no\n"
 CELLS = [
     "9" * 5_000,
     "nan",
@@ -269,20 +173,7 @@ def test_tables(tmp_path: Path, cell: str) -> None:
         outcome(lambda: Table.read(path, "x"))
 
 
-def test_changed_tables(tmp_path: Path) -> None:
-    path = tmp_path / "records.csv"
-    for data in corpus.flips(CSV.encode(), 500):
-        path.write_bytes(data)
-        outcome(lambda: load_csv(str(path), "sick", "", 0.5))
-
-
 # Messages on disk
-
-
-def test_changed_messages() -> None:
-    good = Message({"phi": torch.arange(6.0).view(2, 3), "n": torch.tensor([1, 2])}).to_bytes()
-    for data in corpus.flips(good, 3_000):
-        outcome(lambda data=data: Message.from_bytes(data))  # type: ignore[misc]
 
 
 @pytest.mark.parametrize(
@@ -378,19 +269,6 @@ def test_turns_that_somebody_wrote(tmp_path: Path) -> None:
         forge(place, name, good)
     assert expected >= len(OBJECTS)
     assert len(Node(terms, node.site, tmp_path / "state", share_metrics=False).predict(x).probs) == 1
-
-
-def forge(place: Path, name: str, data: bytes) -> None:
-    (place / name).write_bytes(data)
-    manifest = json.loads((place / "manifest.json").read_text())
-    manifest["sha256"][name] = hashlib.sha256(data).hexdigest()
-    (place / "manifest.json").write_text(json.dumps(manifest))
-
-
-def records_of_client(client: int) -> dict[str, Any]:
-    data = dealt(small_config())
-    rows = data.client_indices[client]
-    return {"x_train": data.dataset.x_train[rows], "y_train": data.dataset.y_train[rows]}
 
 
 def refused_unless(fine: bool, read: Callable[[], object]) -> None:

@@ -9,32 +9,17 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from flwr.app import Array, ArrayRecord, ConfigRecord, Message, RecordDict
+from flwr.app import Array, ArrayRecord, ConfigRecord, RecordDict
 from hypothesis import given
 from hypothesis import strategies as st
 
 from fedbnn.deployment.flower.replies import scores_by, sent_by
 from fedbnn.deployment.flower.wire import packed, unpacked
-from fedbnn.federation.evaluation import Evaluation, evaluate
+from fedbnn.federation.evaluation import Evaluation
 from fedbnn.federation.message import BadMessage
 from fedbnn.federation.message import Message as OurMessage
-from fedbnn.models.bayes import Prediction
-from tests.deployment.flower.direct_grid import DirectGrid
 from tests.fuzz import corpus
-
-MOST = 10**6
-
-
-def content(data: bytes | None = None, facts: str = "{}") -> RecordDict:
-    arrays = {} if data is None else {"phi": Array("float32", (1,), "numpy.ndarray", data)}
-    return RecordDict({"arrays": ArrayRecord(arrays), "facts": ConfigRecord({"json": facts})})
-
-
-def reply_of(answer: RecordDict) -> Message:
-    DirectGrid({})  # Flower wants to know which task speaks
-    request = Message(RecordDict(), dst_node_id=1, message_type="train")
-    request.metadata.__dict__["_message_id"] = request.object_id
-    return Message(answer, reply_to=request)
+from tests.fuzz.targets.messages import MOST, content, reply_of, scored
 
 
 def refusal(read: Callable[[], object]) -> str | None:
@@ -111,15 +96,6 @@ def test_any_facts_are_read_or_refused(facts: dict[str, Any]) -> None:
     reply = reply_of(content(facts=json.dumps(facts)))
     refusal(lambda: sent_by(reply, MOST))
     refusal(lambda: scores_by(reply))
-
-
-def scored() -> dict[str, Any]:
-    generator = torch.Generator().manual_seed(0)
-    probs = torch.rand(40, 3, generator=generator).softmax(1)
-    prediction = Prediction(probs, probs.log(), torch.rand(40, generator=generator), probs[None])
-    labels = torch.randint(3, (40,), generator=generator)
-    told: dict[str, Any] = json.loads(json.dumps(evaluate(prediction, labels, labels < 2).to_dict()))
-    return told
 
 
 def test_scores_come_out_as_they_went_in() -> None:

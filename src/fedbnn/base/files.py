@@ -3,6 +3,7 @@
 import errno
 import json
 import os
+import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -75,6 +76,8 @@ def write_json(path: Path, value: Any, mode: int = 0o666) -> None:
 
 def read_json(path: Path) -> Any:
     try:
+        if not stat.S_ISREG(path.stat().st_mode):  # a pipe would be waited for, and a device has no end
+            raise UserError(f"{path} cannot be read: it is not a file")
         return json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError) as error:
         raise UserError(f"{path} cannot be read: {error}") from None

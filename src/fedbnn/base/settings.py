@@ -22,6 +22,7 @@ from pydantic.fields import FieldInfo
 from fedbnn.base.errors import UserError
 from fedbnn.base.wording import did_you_mean
 
+MOST = 2**24  # bytes of a file of settings; a device has no end
 STRICT = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False)
 T = TypeVar("T")
 
@@ -80,7 +81,11 @@ def read_toml(kind: type[T], path: Path, missing: str = "") -> T:
 def read_tables(path: Path, missing: str = "") -> dict[str, Any]:
     """What a TOML file says, as nested tables."""
     try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
+        with path.open("rb") as file:
+            data = file.read(MOST + 1)
+        if len(data) > MOST:
+            raise UserError(f"{path}: cannot be read as TOML: it has more than {MOST} bytes")
+        return tomllib.loads(data.decode("utf-8"))
     except FileNotFoundError:
         raise UserError(f"{path}: there is no such file{missing}") from None
     except RecursionError:

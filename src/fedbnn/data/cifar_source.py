@@ -87,10 +87,14 @@ class CifarFiles(Stored):
             return ()
         content = self._contents([member])[member]
         if self.layout.label_bytes:
-            return tuple(line.strip() for line in content.decode("utf-8").splitlines() if line.strip())
-        meta = self._unpickled(member, content)
-        names = meta.get("fine_label_names", meta.get("label_names", []))
-        return tuple(name.decode("utf-8") if isinstance(name, bytes) else str(name) for name in names)
+            names: Any = [line.strip() for line in content.splitlines() if line.strip()]
+        else:
+            meta = self._unpickled(member, content)
+            names = meta.get("fine_label_names", meta.get("label_names", []))
+        try:
+            return tuple(name if isinstance(name, str) else bytes.decode(name) for name in names)
+        except (TypeError, UnicodeDecodeError):
+            raise self._error(member, "the names of classes are not a list of texts in UTF-8") from None
 
     def _batch(self, member: str, content: bytes) -> tuple[Array, Array]:
         if label_bytes := self.layout.label_bytes:

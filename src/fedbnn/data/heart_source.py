@@ -30,6 +30,7 @@ DROPPED = ("slope", "ca", "thal")
 CATEGORIES = {"cp": (1, 2, 3, 4), "restecg": (0, 1, 2)}
 KEPT = tuple(name for name in COLUMNS if name not in DROPPED)
 TEST_SHARE = 0.34
+LARGEST = 1e38  # of what single precision holds
 
 Record = dict[str, float]
 
@@ -92,6 +93,9 @@ class HeartFiles(Stored):
             record = {name: float(cell) for name, cell in cells.items()}
         except ValueError as error:
             raise UserError(f"{self.origin}: {where}: {error}") from None
+        for name, value in record.items():
+            if not abs(value) < LARGEST:  # nan neither
+                raise UserError(f"{self.origin}: {where}: {name} = {cells[name]}; a number below {LARGEST:g} is needed")
         for name, values in CATEGORIES.items():
             if record[name] not in values:
                 raise UserError(f"{self.origin}: {where}: {name} = {cells[name]}; it must be one of {values}")

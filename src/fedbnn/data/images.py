@@ -11,6 +11,7 @@ from fedbnn.base.errors import UserError
 from fedbnn.base.wording import listing, one_line
 from fedbnn.data.stored import Array
 
+FORMATS = ("PNG", "JPEG", "BMP", "GIF", "TIFF", "WEBP")  # of Pillow's others, some start a program to read them
 GREY = ("1", "L")
 COLOURED = ("RGB", "RGBA", "P")
 
@@ -21,7 +22,7 @@ def read_image(source: Path | BinaryIO, called: str, origin: str) -> Array:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("error")  # of images that unfold to more than a screen ever shows
-            with image_module.open(source) as image:
+            with image_module.open(source, formats=FORMATS) as image:
                 if image.mode not in (*GREY, *COLOURED):
                     raise UserError(f"{origin}: {called} is of mode {image.mode}; {listing(GREY + COLOURED)} are read")
                 return np.asarray(image.convert("L" if image.mode in GREY else "RGB"), dtype=np.uint8)
@@ -47,8 +48,17 @@ def one_array(images: Sequence[Array], called: Sequence[str], origin: str) -> Ar
 
 
 def _pillow(origin: str) -> Any:
+    """Pillow with the readers of FORMATS: it loads all others, too, where one of these is not there yet."""
     try:
-        from PIL import Image  # noqa: PLC0415 (an extra)
+        from PIL import (  # noqa: PLC0415 (an extra)
+            BmpImagePlugin,  # noqa: F401
+            GifImagePlugin,  # noqa: F401
+            Image,
+            JpegImagePlugin,  # noqa: F401
+            PngImagePlugin,  # noqa: F401
+            TiffImagePlugin,  # noqa: F401
+            WebPImagePlugin,  # noqa: F401
+        )
     except ImportError:
         raise UserError(f"{origin}: images need Pillow: pip install 'fedbnn[images]'") from None
     return Image

@@ -20,6 +20,7 @@ ARRAYS: dict[Half, tuple[str, str]] = {"train": ("x_train", "y_train"), "test": 
 NAMES = "fine_label_names"
 MAGIC = np.lib.format.MAGIC_PREFIX
 MAGIC_BYTES = 128  # of an array that holds nothing
+MOST_NUMBERS = 2**40  # that a shape may speak of
 LONGEST_HEADER = 10_000  # bytes, as NumPy has it
 MOST_UNFOLDED = 1100  # bytes out of one: deflate makes at most 1032
 
@@ -124,5 +125,6 @@ def _check_size(archive: zipfile.ZipFile, key: str) -> None:
         length = int.from_bytes(stream.read(2 if version[:1] == b"\x01" else 4), "little")
         header = BytesIO(length.to_bytes(4, "little") + stream.read(min(length, LONGEST_HEADER)))
     shape, _, kind = np.lib.format.read_array_header_2_0(header)
-    if not kind.hasobject and math.prod(shape) * kind.itemsize > info.file_size:
+    whole = math.prod(max(size, 1) for size in shape) < MOST_NUMBERS  # a shape with a zero in it, too
+    if not whole or (not kind.hasobject and math.prod(shape) * kind.itemsize > info.file_size):
         raise ValueError(f"it claims shape {shape} of {kind}, in {info.file_size} bytes")

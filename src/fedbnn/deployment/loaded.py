@@ -102,14 +102,20 @@ class LoadedRun:
         """What result.json says; a UserError where the run is not finished."""
         if not RunFolder(self.path).finished:
             raise UserError(f"{self.path} holds no result.json: the run is not finished; go on with --resume")
-        result: dict[str, Any] = read_json(self.path / "result.json")
+        result = read_json(self.path / "result.json")
+        if not isinstance(result, dict):
+            raise UserError(f"{self.path / 'result.json'} must hold a JSON object")
         return result
 
     def scores(self) -> Any:
         """A row for each client, with its name, model, records and scores: a pandas table, or a list of dictionaries
         where pandas is not installed (`pip install 'fedbnn[pandas]'`).
         """
-        columns = self.result["per_client"]
+        columns = self.result.get("per_client")
+        if not isinstance(columns, dict) or not all(isinstance(column, list) for column in columns.values()):
+            raise UserError(f"{self.path / 'result.json'}: per_client must be lists by name, one entry a client")
+        if len({len(column) for column in columns.values()}) > 1:
+            raise UserError(f"{self.path / 'result.json'}: the lists of per_client differ in length")
         rows = [dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=True)]
         try:
             import pandas  # noqa: PLC0415 - an extra
@@ -271,7 +277,8 @@ class LoadedRun:
         config = replace(self.config, evaluation=replace(self.config.evaluation, foreign=""))
         prepared = Prepared.of(config, [config.method])
         stored = read_json(self.path / "partition.json")
-        before = {name: value for name, value in stored.items() if name not in BESIDE}
+        told = stored.items() if isinstance(stored, dict) else ()
+        before = {name: value for name, value in told if name not in BESIDE}
         if before != prepared.manifest:
             raise UserError(
                 f"{self.path}: the data are not those of the run ({differences(before, prepared.manifest)}); bring "

@@ -146,12 +146,19 @@ class SiteState:
         """A line for the site's own eyes; what was written of the same round and kind before is replaced."""
         file = self.path / "metrics.jsonl"
         with telling(file):
-            lines = (
-                [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()] if file.exists() else []
-            )
-            kept = [line for line in lines if (line["round"], line["kind"]) != (round_number, kind)]
-            kept.append({"round": round_number, "kind": kind, **facts})
-            write_atomically(file, "".join(json.dumps(line) + "\n" for line in kept), OWNERS_FILE)
+            lines = file.read_bytes().splitlines() if file.exists() else []
+            kept = [line for line in lines if not _is_of(line, round_number, kind)]
+            kept.append(json.dumps({"round": round_number, "kind": kind, **facts}).encode())
+            write_atomically(file, b"".join(line + b"\n" for line in kept), OWNERS_FILE)
+
+
+def _is_of(line: bytes, round_number: int, kind: str) -> bool:
+    """Whether a line of metrics is of this round and kind; one that is damaged is of none, and stays."""
+    try:
+        found = json.loads(line)
+    except (ValueError, RecursionError):
+        return False
+    return isinstance(found, dict) and (found.get("round"), found.get("kind")) == (round_number, kind)
 
 
 def described(client: Client) -> dict[str, Any]:

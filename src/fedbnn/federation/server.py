@@ -139,10 +139,13 @@ class Server:
 
     def load(self, folder: Path, round_number: int) -> None:
         """Go on from what `save` wrote after this round."""
-        with safe_open(folder / SERVER_FILE, framework="pt") as file:
-            tensors = {name: file.get_tensor(name).clone() for name in file.keys()}  # noqa: SIM118  no mapping
-            refused = json.loads((file.metadata() or {}).get("refused", "{}"))
-        self.refused = {int(client): int(times) for client, times in refused.items()}
+        try:
+            with safe_open(folder / SERVER_FILE, framework="pt") as file:
+                tensors = {name: file.get_tensor(name).clone() for name in file.keys()}  # noqa: SIM118  no mapping
+                refused = json.loads((file.metadata() or {}).get("refused", "{}"))
+            self.refused = {int(client): int(times) for client, times in refused.items()}
+        except Exception as error:  # of the reader, of torch for a shape that nothing can have, or of JSON
+            raise UserError(f"{folder / SERVER_FILE} cannot be read: {error}") from None
         self.state = type(self.state).from_tensors(tensors)
         self.round_number = round_number
 

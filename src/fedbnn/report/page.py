@@ -1,5 +1,6 @@
 """The page as data for the template: title, headline numbers, sections of charts, tables."""
 
+from functools import cache
 from typing import Any
 
 from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined, select_autoescape
@@ -43,8 +44,9 @@ MOST_COLUMNS = 6
 """Settings of more methods than this are told in words: a column a method would not fit the page."""
 
 
+@cache
 def environment(*packages: str) -> Environment:
-    """Templates of these packages, in which everything is escaped that is not markup of ours."""
+    """Templates of these packages, in which everything is escaped that is not markup of ours; compiled once."""
     return Environment(
         loader=ChoiceLoader([PackageLoader(package, ".") for package in packages]),
         autoescape=select_autoescape(default=True, default_for_string=True),

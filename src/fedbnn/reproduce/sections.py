@@ -31,7 +31,8 @@ def section(study: Json) -> Section:
     blocks = kinds[study["kind"]](study)
     changed = f"Changed on the command line: {', '.join(study['changed'])}." if study["changed"] else ""
     notes = [tables.seeds_note(study), tables.privacy_note(study), changed, tables.missing_note(study)]
-    return Section(study["study"], study["title"], study["reading"], blocks, [note for note in notes if note])
+    anchor, title, reading = (str(study[name]) for name in ("study", "title", "reading"))
+    return Section(anchor, title, reading, blocks, [note for note in notes if note])
 
 
 def _curve(study: Json) -> Blocks:

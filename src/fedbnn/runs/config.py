@@ -248,14 +248,14 @@ def _outside(named: Iterable[str]) -> dict[str, MethodClass]:
     return {name: cls for name, cls in found.items() if name not in METHODS}
 
 
-def as_of_today(stored: dict[str, Any]) -> dict[str, Any]:
+def as_of_today(stored: Any) -> Any:
     """A stored `to_json` as this version writes it: settings that did not exist yet stand at their default, and those
     that are no more are left out where they did.
 
     What this version cannot read, a setting that is no more for instance, comes back as it is. Nothing is imported
     because a file of a finished run names it: whoever asks has named the same method before.
     """
-    if known_method(str(stored.get("method"))) is None:
+    if not isinstance(stored, dict) or known_method(str(stored.get("method"))) is None:
         return stored
     try:
         tables = {

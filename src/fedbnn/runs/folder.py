@@ -158,15 +158,16 @@ class RunFolder:
         """
         if not self.metrics_file.exists():
             return
-        kept = []
-        for line in self.metrics_file.read_text(encoding="utf-8").splitlines():
-            try:
-                if (value := json.loads(line))["round"] <= round_number:
-                    new = changed(value)
-                    kept += [(line if new == value else json.dumps(new)) + "\n"] if new else []
-            except ValueError:
-                break
-        write_atomically(self.metrics_file, "".join(kept))
+        kept, torn = [], 0
+        for number, line in enumerate(self.metrics_file.read_bytes().splitlines(), 1):
+            if (value := _of_a_round(line)) is None:
+                torn = torn or number
+            elif value["round"] <= round_number:
+                if torn:  # not at the end: more than this line may be wrong
+                    raise UserError(f"{self.metrics_file}: line {torn} is damaged; delete {self.path} to start again")
+                new = changed(value)
+                kept += [(line if new == value else json.dumps(new).encode()) + b"\n"] if new else []
+        write_atomically(self.metrics_file, b"".join(kept))
 
     def save_checkpoint(self, round_number: int, seconds: float, write: Callable[[Path], None]) -> None:
         """`write` puts its files into a new folder, which appears under its name only when it is whole."""
@@ -183,9 +184,20 @@ class RunFolder:
         return self._saved.latest()
 
 
+def _of_a_round(line: bytes) -> Json | None:
+    """A line of metrics; None where it is not whole."""
+    try:
+        value = json.loads(line)
+    except (ValueError, RecursionError):
+        return None
+    return value if isinstance(value, dict) and type(value.get("round")) is int else None
+
+
 def read_lines(path: Path) -> list[dict[str, Any]]:
     """Lines of JSON that somebody may be writing just now: up to the first that is not whole."""
     found: list[dict[str, Any]] = []
+    if not path.is_file():  # a pipe would be waited for, and a device has no end
+        return found
     with suppress(OSError):
         for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
             try:
