@@ -275,6 +275,8 @@ def _local(engine: Engine) -> Drive:
             seed=config.seed,
             participation=config.participation,
             patience=config.patience,
+            quorum=config.quorum,
+            faults=config.faults,
             engine=Attacked(engine, config.attack) if config.attack.on else engine,
         )
         journal.resume(title, "local", federation.load)

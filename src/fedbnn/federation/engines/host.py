@@ -81,14 +81,16 @@ class ClientHost:
             with self._guard(index, Stream((seed, "init", index), device)):
                 self.states[index] = method.client_init(site.client)
 
-    def update(self, client: int, round_number: int, message: Message) -> Reply:
+    def update(self, client: int, round_number: int, message: Message, keep: bool = True) -> Reply:
+        """One turn; unless the new state is kept, the client goes on from the one before."""
         start = time.perf_counter()
         rng = Stream((self.seed, "update", round_number, client), self.device)
         with self._guard(client, rng):
             site = self.sites[client].client
             received = message.to(self.device)
             update = self.method.client_update(self.states[client], site, received, round_number, rng)
-        self.states[client] = update.state
+        if keep:
+            self.states[client] = update.state
         return Reply(update.message.to(CPU), update.info, time.perf_counter() - start)
 
     def evaluate(self, client: int, round_number: int, message: Message, foreign: bool = False) -> dict[str, Scored]:

@@ -31,6 +31,10 @@ class InProcess:
         for client, message in messages.items():
             yield client, self._host.update(client, round_number, message)
 
+    def lose(self, round_number: int, messages: Mapping[int, Message]) -> None:
+        for client, message in messages.items():
+            self._host.update(client, round_number, message, keep=False)
+
     def evaluate(
         self, round_number: int, messages: Mapping[int, Message], foreign: bool = False
     ) -> Iterator[tuple[int, dict[str, Scored]]]:
