@@ -11,10 +11,10 @@ from typing import Any
 
 import torch
 from safetensors import safe_open
-from safetensors.torch import save_file
 
 from fedbnn.base.errors import UserError
 from fedbnn.base.randomness import Stream, repeatable
+from fedbnn.base.tensors import save_tensors
 from fedbnn.federation.message import BadMessage, Message, UploadSpec, check
 from fedbnn.federation.method import Method, Roster, State
 
@@ -150,7 +150,7 @@ class Server:
 
     def save(self, folder: Path) -> None:
         metadata = {"refused": json.dumps(self.refused)} if self.refused else None
-        save_file(self.state.tensors(), folder / SERVER_FILE, metadata)
+        save_tensors(self.state.tensors(), folder / SERVER_FILE, metadata)
 
     def load(self, folder: Path, round_number: int) -> None:
         """Go on from what `save` wrote after this round."""

@@ -12,7 +12,7 @@ from fedbnn.federation.evaluation import Scored
 from fedbnn.federation.faults import SILENT
 from fedbnn.federation.loop import Round
 from fedbnn.runs.config import Config, EngineKind
-from fedbnn.runs.folder import NOTES, RunFolder, write_json
+from fedbnn.runs.folder import NOTES, RunFolder
 from fedbnn.runs.observer import Observer
 from fedbnn.runs.results import assemble, curve, metric_lines, without_end
 
@@ -120,6 +120,6 @@ class Journal:
         if self.stopped and self.round_number < self.config.rounds:
             result |= {"rounds": self.round_number, "stopped": self.stopped}
             self.observer.note(f"stopped after round {self.round_number} of {self.config.rounds}: {self.stopped}")
-        write_json(self.folder.path / "result.json", result)
+        self.folder.conclude(result)
         self.observer.run_finished(result)
         return result

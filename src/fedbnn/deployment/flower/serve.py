@@ -142,7 +142,7 @@ def _run_rounds(
         finished=finished,
     )
     strategy.run_rounds(grid)
-    write_json(run.path / "result.json", {"terms": terms.to_dict(), "sites": _summary(run.metrics(), terms)})
+    run.conclude({"terms": terms.to_dict(), "sites": _summary(run.metrics(), terms)})
     tell(f"finished: {run.path / 'result.json'}")
 
 

@@ -43,7 +43,7 @@ class LastingStates(ClientStates):
         super().__init__(kind, most, folder, device)
         self.request = request
         self._unsettled: dict[int, int] = {}  # by client, the request
-        for file in sorted(self._folder.iterdir()):
+        for file in sorted(self._folder.glob("client-*")):  # others are halves that a dead worker left
             client, number = _parts(file)
             if number is None:
                 self._filed.add(client)

@@ -18,6 +18,7 @@ from torch import Tensor
 
 from fedbnn.base.devices import find_device
 from fedbnn.base.errors import UserError
+from fedbnn.base.files import telling
 from fedbnn.federation.engines import frames, handover
 from fedbnn.federation.engines.engine import ClientFailure, Reply, Site
 from fedbnn.federation.engines.remote import RemoteWorker
@@ -62,8 +63,9 @@ class WorkerPool:
 
     def start(self, method: Method[Any, Any], sites: Sequence[Site], seed: int) -> None:
         before = list(Path(self._folder.name).iterdir())
-        folder = Path(tempfile.mkdtemp(dir=self._folder.name))
-        handover.write(folder / "sites", sites)
+        with telling(Path(self._folder.name)):
+            folder = Path(tempfile.mkdtemp(dir=self._folder.name))
+            handover.write(folder / "sites", sites)
         self._shares = balanced({site.client.index: cost(site) for site in sites}, len(self._workers))
         for worker in self._workers:
             worker.names = {site.client.index: site.client.name for site in sites}

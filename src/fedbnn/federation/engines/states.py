@@ -14,11 +14,13 @@ from pathlib import Path
 
 import torch
 from safetensors import SafetensorError
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file
 from torch import Tensor
 
 from fedbnn.base.devices import CPU
 from fedbnn.base.errors import UserError
+from fedbnn.base.files import telling
+from fedbnn.base.tensors import save_tensors
 from fedbnn.federation.method import State
 
 IN_MEMORY = 64  # clients a worker holds at once, unless it is told otherwise
@@ -83,7 +85,7 @@ class ClientStates(MutableMapping[int, State]):
                 self._write(oldest, left)
 
     def _write(self, client: int, state: State) -> None:
-        save_file(state.to(CPU).tensors(), self._file_of(client))
+        save_tensors(state.to(CPU).tensors(), self._file_of(client))
         self._filed.add(client)
 
     def _file_of(self, client: int) -> Path:
@@ -108,6 +110,7 @@ class ClientStates(MutableMapping[int, State]):
         """Every state as a file in this folder."""
         for client in self:
             if client in self._held:
-                save_file(self._held[client].to(CPU).tensors(), state_file(folder, client))
+                save_tensors(self._held[client].to(CPU).tensors(), state_file(folder, client))
             else:
-                shutil.copyfile(self._file_of(client), state_file(folder, client))
+                with telling(folder):
+                    shutil.copyfile(self._file_of(client), state_file(folder, client))
