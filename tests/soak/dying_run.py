@@ -19,6 +19,7 @@ from typing import Any
 import torch
 
 import fedbnn
+from fedbnn.runs.experiment import Prepared
 
 CALLS = ("open", "fsync", "replace", "mkdir", "unlink", "rmdir")
 CHANGES = (
@@ -79,7 +80,7 @@ def run(out: Path, last: int = -1) -> int:
 
 def main(folder: Path, kills: int) -> None:
     torch.set_num_threads(1)
-    fedbnn.load_dataset(CONFIG.data)  # what this imports, no child has to
+    Prepared.of(CONFIG, [CONFIG.method])  # what this imports, no child has to
     steps = run(folder / "straight")
     chance = random.Random(0)
     drawn = sorted(chance.randrange(steps) for _ in range(kills))

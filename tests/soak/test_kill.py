@@ -7,7 +7,7 @@ from pathlib import Path
 
 from tests.soak.kill import difference
 
-KILLS = 5
+KILLS = 8
 
 
 def test_a_run_that_is_killed_goes_on_to_the_same_bits(tmp_path: Path) -> None:
