@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from fedbnn.base.errors import UserError
-from fedbnn.base.files import secure, write_json
+from fedbnn.base.files import secure, telling, write_json
 
 KEPT = 2
 MANIFEST = "manifest.json"
@@ -41,6 +41,16 @@ class Checkpoints:
     def save(self, round_number: int, seconds: float, write: Callable[[Path], None], part: int = 0) -> None:
         """`write` puts its files into a new folder, which appears under its name only when it is whole."""
         temporary = self.folder / ".new"
+        try:
+            with telling(self.folder):
+                self._save(temporary, round_number, seconds, write, part)
+        except BaseException:
+            shutil.rmtree(temporary, ignore_errors=True)  # a full disk needs the room
+            raise
+
+    def _save(
+        self, temporary: Path, round_number: int, seconds: float, write: Callable[[Path], None], part: int
+    ) -> None:
         shutil.rmtree(temporary, ignore_errors=True)
         temporary.mkdir()
         write(temporary)

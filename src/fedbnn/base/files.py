@@ -64,6 +64,21 @@ def write_atomically(path: Path, content: str | bytes, mode: int = 0o666) -> Non
     secure(path.parent)
 
 
+def append(path: Path, content: str) -> None:
+    """The content at the end of the file, whole and on disk; after an error the file is as it was."""
+    file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o666)
+    try:
+        before = os.fstat(file).st_size
+        try:
+            write_all(file, content.encode())
+            os.fsync(file)
+        except OSError:
+            os.ftruncate(file, before)
+            raise
+    finally:
+        os.close(file)
+
+
 def write_all(file: int, data: bytes) -> None:
     left = memoryview(data)
     while left:

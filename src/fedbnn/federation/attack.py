@@ -102,6 +102,9 @@ class Attacked:
             sent = self._lie(replies[client].message, messages[client], form, [r.message for r in honest.values()], rng)
             yield client, replace(replies[client], message=sent)
 
+    def lose(self, round_number: int, messages: Mapping[int, Message]) -> None:
+        self.engine.lose(round_number, messages)
+
     def evaluate(
         self, round_number: int, messages: Mapping[int, Message], foreign: bool = False
     ) -> Iterator[tuple[int, dict[str, Scored]]]:

@@ -11,6 +11,7 @@ from fedbnn.base.errors import UserError
 from fedbnn.federation.callback import Callback, several
 from fedbnn.federation.engines import Engine, InProcess, Site
 from fedbnn.federation.evaluation import Scored, headline
+from fedbnn.federation.faults import SILENT, Asking, FaultSettings
 from fedbnn.federation.inputs import Inputs, seen_inputs
 from fedbnn.federation.intake import SPOILS, joined
 from fedbnn.federation.message import Message
@@ -28,7 +29,7 @@ class Turn:
     bytes_up: int
     bytes_down: int
     seconds: float
-    rejected: str = ""  # why the server did not let the reply in; empty when it did
+    rejected: str = ""  # why the server let no reply in; empty when it did
 
     def and_then(self, later: "Turn") -> "Turn":
         """Both exchanges of one round as one turn."""
@@ -50,6 +51,7 @@ class Round:
     scores: Mapping[int, Mapping[str, Scored]] = field(default_factory=dict)  # by client and variant
     seconds: float = 0.0
     set_aside: Sequence[int] = ()  # clients that are not asked again from here on
+    fell_short: int = 0  # times that fewer good replies came than are needed, and it was held again
 
     def __repr__(self) -> str:
         parts = [f"{len(self.turns)} turns"]
@@ -60,6 +62,8 @@ class Round:
             parts.append(f"CRPS {value:.4g}" if name == "crps" else f"own-class accuracy {value:.1%}")
         if rejected := sum(bool(turn.rejected) for turn in self.turns.values()):
             parts.append(f"{rejected} rejected")
+        if self.fell_short:
+            parts.append(f"held again {self.fell_short} times")
         if self.set_aside:
             parts.append(f"{len(self.set_aside)} set aside")
         return f"<Round {self.number}: {', '.join(parts)}, {self.seconds:.1f} s>"
@@ -101,6 +105,8 @@ class Federation:
         seed: int = 0,
         participation: float = 1.0,
         patience: int = PATIENCE,
+        quorum: int = 0,
+        faults: FaultSettings | None = None,
         engine: Engine | None = None,
     ) -> None:
         check_kind("method", method, Method, "a method, such as fedbnn.FedBNN()")
@@ -115,8 +121,9 @@ class Federation:
         for site in sites:
             method.check_client(site.client)
         roster = roster_of(sites)
-        self._server = Server(method, roster, seed=seed, participation=participation, patience=patience)
+        self._server = Server(method, roster, seed=seed, participation=participation, patience=patience, quorum=quorum)
         self.engine = engine or InProcess()
+        self._asking = Asking(self.engine, faults or FaultSettings(), seed)
         self.engine.start(method, sites, seed)
 
     def __repr__(self) -> str:
@@ -159,26 +166,44 @@ class Federation:
         number = self.round_number + 1
         turns: dict[int, Turn] = {}
         set_aside: list[int] = []
+        heard: set[int] = set()
+        fell_short = 0
         while self.round_number < number:
+            needed, again = self._server.needed, self._server.failures > 0
             messages = self._server.messages(self._server.asked)
             accepted: dict[int, Message] = {}
-            replied: list[int] = []
-            for client, reply in self.engine.update(number, messages):
-                replied.append(client)
+            exchange = {client: Turn({}, 0, message.nbytes, 0.0, SILENT) for client, message in messages.items()}
+            for client, reply in self._asking.ask(number, messages, again):
                 rejected = self._server.refusal(client, reply.message)
                 if not rejected:
                     accepted[client] = reply.message
-                turn = Turn(reply.info, reply.message.nbytes, messages[client].nbytes, reply.seconds, rejected)
-                if client not in turns:
+                exchange[client] = Turn(
+                    reply.info, reply.message.nbytes, messages[client].nbytes, reply.seconds, rejected
+                )
+                if client not in heard:
                     listener("update", number, client)
+                heard.add(client)
+            good = self._take_in(accepted, exchange, needed)
+            refused = [client for client, turn in exchange.items() if turn.rejected not in ("", SILENT)]
+            set_aside += self._server.judge(good, refused)
+            if len(good) < needed:
+                fell_short += 1
+                self._server.fell_short(needed)
+                continue
+            self._asking.forget()
+            for client, turn in exchange.items():
                 turns[client] = turns[client].and_then(turn) if client in turns else turn
-            accepted = self._take_in(accepted, turns)
-            set_aside += self._server.judge(accepted, [client for client in replied if client not in accepted])
         scores = self.evaluate(listener, foreign) if evaluate else {}
-        return Round(number, dict(sorted(turns.items())), scores, time.perf_counter() - started, set_aside)
+        seconds = time.perf_counter() - started
+        return Round(number, dict(sorted(turns.items())), scores, seconds, set_aside, fell_short)
 
-    def _take_in(self, accepted: dict[int, Message], turns: dict[int, Turn]) -> dict[int, Message]:
-        """Go on with these replies but those that spoil it, which are marked as refused; the replies that were used."""
+    def _take_in(self, accepted: dict[int, Message], turns: dict[int, Turn], needed: int) -> dict[int, Message]:
+        """Go on with these replies but those that spoil it, which are marked as refused; the replies that were good.
+
+        With fewer than needed, nothing has happened.
+        """
+        if len(accepted) < needed:
+            return accepted
         state, spoilt = joined(self._server, accepted)
         if state is None:
             self._server.after(accepted)  # where the arithmetic fails, its own error says why
@@ -188,8 +213,10 @@ class Federation:
             )
         for client in spoilt:
             turns[client] = replace(turns[client], rejected=SPOILS)
-        self._server.finish(state)
-        return {client: message for client, message in accepted.items() if client not in spoilt}
+        good = {client: message for client, message in accepted.items() if client not in spoilt}
+        if len(good) >= needed:
+            self._server.finish(state)
+        return good
 
     def run(self, rounds: int, callbacks: Callback | Sequence[Callback] = ()) -> list[Round]:
         """The warm-up, if it has not been, and rounds up to number `rounds`; those that were held.

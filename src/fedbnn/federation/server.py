@@ -11,15 +11,16 @@ from typing import Any
 
 import torch
 from safetensors import safe_open
-from safetensors.torch import save_file
 
 from fedbnn.base.errors import UserError
 from fedbnn.base.randomness import Stream, repeatable
+from fedbnn.base.tensors import save_tensors
 from fedbnn.federation.message import BadMessage, Message, UploadSpec, check
 from fedbnn.federation.method import Method, Roster, State
 
 SERVER_FILE = "server.safetensors"
 PATIENCE = 3  # replies in a row that are not let in, after which a client is set aside
+MOST_FAILURES = 3  # times in a row that too few answer an exchange, after which a run ends
 
 
 class Server:
@@ -28,6 +29,7 @@ class Server:
     Attributes:
         refused: how many replies in a row of a client were not let in; who has sent `patience` of them is set aside:
             it is not asked again, and nothing that it ever sent is used any more.
+        failures: how many times in a row the next exchange had fewer good replies than it needs.
 
     """
 
@@ -39,12 +41,15 @@ class Server:
         seed: int = 0,
         participation: float = 1.0,
         patience: int = PATIENCE,
+        quorum: int = 0,
     ) -> None:
         self.method = method
         self.roster = roster
         self.seed = seed
         self.participation = participation
         self.patience = patience
+        self.quorum = quorum
+        self.failures = 0
         self.refused: dict[int, int] = {}
         self.round_number = -1
         self.state: State = method.server_init(roster)
@@ -67,9 +72,19 @@ class Server:
         return sorted(client for client, times in self.refused.items() if times >= self.patience)
 
     @property
-    def least_replies(self) -> int:
-        """With fewer replies the exchange has to be held again."""
-        return self.method.least_replies(self.state)
+    def needed(self) -> int:
+        """Good replies without which the next exchange is held again: the quorum or as many as are asked, and no fewer
+        than the method needs.
+        """
+        return max(min(self.quorum, len(self.asked)), self.method.least_replies(self.state))
+
+    def fell_short(self, needed: int, why: str = "") -> None:
+        """The next exchange had fewer good replies than needed, and is held again; not for ever."""
+        self.failures += 1
+        if self.failures >= MOST_FAILURES:
+            raise UserError(
+                f"round {self.round_number + 1}: fewer than {needed} good replies {self.failures} times in a row{why}"
+            )
 
     def participants(self, round_number: int) -> list[int]:
         """Everybody in the warm-up; later a random share, at least one. Nobody who is set aside."""
@@ -130,12 +145,12 @@ class Server:
 
     def finish(self, state: State) -> None:
         """The next exchange is over, and left this state; so is the round, if nobody is to be asked again."""
-        self.state = state
+        self.state, self.failures = state, 0
         self.round_number += not self.method.still_asked(state)
 
     def save(self, folder: Path) -> None:
         metadata = {"refused": json.dumps(self.refused)} if self.refused else None
-        save_file(self.state.tensors(), folder / SERVER_FILE, metadata)
+        save_tensors(self.state.tensors(), folder / SERVER_FILE, metadata)
 
     def load(self, folder: Path, round_number: int) -> None:
         """Go on from what `save` wrote after this round."""

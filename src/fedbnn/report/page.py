@@ -162,7 +162,7 @@ def facts(study: Study) -> list[str]:
 
 
 def notes(study: Study) -> list[str]:
-    """What a reader has to know: who lied or was set aside, and in which respects compared runs are not alike."""
+    """What a reader has to know: who lied, failed or was set aside, and in which respects runs are not alike."""
     differences = []
     for group in study.groups:
         where = f" ({label_of(group)})" if study.comparison else ""
@@ -170,6 +170,8 @@ def notes(study: Study) -> list[str]:
             differences.append(f"An attack was simulated{where}: {listed(liars)} lied. Scores are those of the others.")
         if aside := list(dict.fromkeys(name for result in group.results for name in result.set_aside)):
             differences.append(f"Set aside{where}, as replies were refused several times in a row: {listed(aside)}.")
+        if dropped := sum(result.dropped for result in group.results):
+            differences.append(f"Rounds went on without some replies{where}, late, lost or refused: {dropped} in all.")
     names = {
         "dataset": "data set",
         "clients": "number of clients",

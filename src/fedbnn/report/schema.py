@@ -165,6 +165,7 @@ class AnyResult(AnyScores):
     rounds: int
     clients: int
     set_aside: list[str] = []  # clients that were not asked to the end, as their replies were refused
+    dropped: int = Field(default=0, ge=0)  # replies that did not come in time, or were refused
     attackers: list[str] = []  # clients that lied, as the configuration asked: none of them is scored
     dataset: str
     alignment_points: int

@@ -18,6 +18,7 @@ from fedbnn.base.wording import did_you_mean
 from fedbnn.data import DataSettings, PartitionSettings
 from fedbnn.federation.attack import AttackSettings
 from fedbnn.federation.engines.states import IN_MEMORY
+from fedbnn.federation.faults import FaultSettings
 from fedbnn.federation.method import Method
 from fedbnn.federation.server import PATIENCE
 from fedbnn.methods import METHODS
@@ -121,6 +122,12 @@ class Config:
         ge=1,
         description="a client whose replies are refused so many times in a row is set aside for the rest of the run",
     )
+    quorum: int = Field(
+        default=0,
+        ge=0,
+        description="good replies a round needs, or as many as are asked if that is less; with fewer it is held again, "
+        "two more times at most",
+    )
     checkpoint_every: int = Field(default=1, ge=1, description="save all states every so many rounds, to resume from")
     data: DataSettings = Field(default_factory=DataSettings, description="the records")
     partition: PartitionSettings = Field(default_factory=PartitionSettings, description="who holds which records")
@@ -138,6 +145,9 @@ class Config:
     )
     attack: AttackSettings = Field(
         default_factory=AttackSettings, description="clients that lie, for simulations; they are never scored"
+    )
+    faults: FaultSettings = Field(
+        default_factory=FaultSettings, description="clients that fail by accident, for simulations on any engine"
     )
     methods: Methods = Field(default_factory=Methods, description="each method's own settings")
 

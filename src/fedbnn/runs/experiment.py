@@ -10,7 +10,7 @@ from typing import Any
 from fedbnn.base.arguments import check_kind
 from fedbnn.base.devices import find_device
 from fedbnn.base.errors import UserError
-from fedbnn.base.files import expanded
+from fedbnn.base.files import expanded, telling
 from fedbnn.base.wording import listing
 from fedbnn.data import FederatedData, federate, load_dataset
 from fedbnn.data.dataset import fingerprint_of
@@ -245,7 +245,8 @@ def compare(
     except OSError as error:
         raise UserError(f"{out} cannot be made: {error.strerror}; choose another --out") from None
     runs = [{"method": one.method_name, "seed": one.seed, "folder": path.name} for one, _, path in wanted]
-    write_json(out / "comparison.json", {"runs": runs})
+    with telling(out):
+        write_json(out / "comparison.json", {"runs": runs})
     jobs = []
     for one, ready, path in wanted:
         folder = RunFolder.open(
@@ -275,6 +276,8 @@ def _local(engine: Engine) -> Drive:
             seed=config.seed,
             participation=config.participation,
             patience=config.patience,
+            quorum=config.quorum,
+            faults=config.faults,
             engine=Attacked(engine, config.attack) if config.attack.on else engine,
         )
         journal.resume(title, "local", federation.load)
@@ -299,7 +302,8 @@ def _run(
         return done
     sites = with_ledgers(prepared.sites, Path(config.privacy.ledgers or folder.path / "ledgers"))
     if prepared.data.coding is not None:
-        write_atomically(folder.path / PREPROCESSING, prepared.data.coding.to_json())
+        with telling(folder.path):
+            write_atomically(folder.path / PREPROCESSING, prepared.data.coding.to_json())
     journal = Journal(config, prepared.data, sites, folder, observer)
     folder.forget_failure()
     try:

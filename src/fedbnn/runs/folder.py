@@ -11,7 +11,6 @@ result.json       written last: a folder that has it is a finished run
 """
 
 import json
-import os
 import shutil
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, suppress
@@ -20,7 +19,7 @@ from typing import Any
 
 from fedbnn.base.checkpoints import Checkpoint, Checkpoints
 from fedbnn.base.errors import UserError
-from fedbnn.base.files import locked, read_json, secure, write_atomically, write_json
+from fedbnn.base.files import append, locked, read_json, secure, telling, write_atomically, write_json
 from fedbnn.base.wording import one_line
 
 __all__ = ["Checkpoint", "RunFolder", "changed", "differences", "read_json", "write_atomically", "write_json"]
@@ -124,19 +123,18 @@ class RunFolder:
     def plan(self, config: Json) -> None:
         """Go on to the rounds of this configuration, if they are more: the result of fewer is none any more."""
         if read_json(self.path / "config.json")["rounds"] < config["rounds"]:
-            (self.path / "result.json").unlink(missing_ok=True)
-            secure(self.path)
-            write_json(self.path / "config.json", config)
+            with telling(self.path):
+                (self.path / "result.json").unlink(missing_ok=True)
+                secure(self.path)
+                write_json(self.path / "config.json", config)
 
     @property
     def finished(self) -> bool:
         return (self.path / "result.json").exists()
 
     def append(self, lines: Iterable[dict[str, Any]], name: str = "metrics.jsonl") -> None:
-        with (self.path / name).open("a", encoding="utf-8") as file:
-            file.writelines(json.dumps(line) + "\n" for line in lines)
-            file.flush()
-            os.fsync(file.fileno())
+        with telling(self.path / name):
+            append(self.path / name, "".join(json.dumps(line) + "\n" for line in lines))
 
     def metrics(self) -> list[dict[str, Any]]:
         if not self.metrics_file.exists():
@@ -149,7 +147,8 @@ class RunFolder:
             write_json(self.path / FAILURE, {"error": one_line(f"{type(error).__name__}: {error}", 1000)})
 
     def forget_failure(self) -> None:
-        (self.path / FAILURE).unlink(missing_ok=True)
+        with telling(self.path):
+            (self.path / FAILURE).unlink(missing_ok=True)
 
     def forget_after(self, round_number: int, changed: Callable[[Json], Json] = dict) -> None:
         """Drop metrics of rounds after this one, which a resumed run makes again; a torn last line goes too.
@@ -167,7 +166,13 @@ class RunFolder:
                     raise UserError(f"{self.metrics_file}: line {torn} is damaged; delete {self.path} to start again")
                 new = changed(value)
                 kept += [(line if new == value else json.dumps(new).encode()) + b"\n"] if new else []
-        write_atomically(self.metrics_file, b"".join(kept))
+        with telling(self.metrics_file):
+            write_atomically(self.metrics_file, b"".join(kept))
+
+    def conclude(self, result: Json) -> None:
+        """Write the result: the run is finished."""
+        with telling(self.path / "result.json"):
+            write_json(self.path / "result.json", result)
 
     def save_checkpoint(self, round_number: int, seconds: float, write: Callable[[Path], None]) -> None:
         """`write` puts its files into a new folder, which appears under its name only when it is whole."""

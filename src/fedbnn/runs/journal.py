@@ -5,12 +5,14 @@ from pathlib import Path
 from typing import Any
 
 from fedbnn.base.errors import UserError
+from fedbnn.base.wording import listing
 from fedbnn.data import FederatedData
 from fedbnn.federation.engines import Site
 from fedbnn.federation.evaluation import Scored
+from fedbnn.federation.faults import SILENT
 from fedbnn.federation.loop import Round
 from fedbnn.runs.config import Config, EngineKind
-from fedbnn.runs.folder import NOTES, RunFolder, write_json
+from fedbnn.runs.folder import NOTES, RunFolder
 from fedbnn.runs.observer import Observer
 from fedbnn.runs.results import assemble, curve, metric_lines, without_end
 
@@ -83,8 +85,14 @@ class Journal:
         saved = record.number % (every or self.config.checkpoint_every) == 0 or last
         if saved:
             self.folder.save_checkpoint(record.number, self._seconds, save)
+        if record.fell_short:
+            times = "once" if record.fell_short == 1 else f"{record.fell_short} times"
+            self.note(f"round {record.number} was held again {times}: fewer good replies came than it needs")
+        if silent := [client for client, turn in record.turns.items() if turn.rejected == SILENT]:
+            names = listing(self.sites[client].client.name for client in silent)
+            self.note(f"round {record.number} went on without {names}: no reply came in time")
         for client, turn in record.turns.items():
-            if turn.rejected:
+            if turn.rejected and client not in silent:
                 self.note(f"round {record.number}: the reply of client {client} was not let in: {turn.rejected}")
         for client in record.set_aside:
             name = self.sites[client].client.name
@@ -112,6 +120,6 @@ class Journal:
         if self.stopped and self.round_number < self.config.rounds:
             result |= {"rounds": self.round_number, "stopped": self.stopped}
             self.observer.note(f"stopped after round {self.round_number} of {self.config.rounds}: {self.stopped}")
-        write_json(self.folder.path / "result.json", result)
+        self.folder.conclude(result)
         self.observer.run_finished(result)
         return result

@@ -166,6 +166,7 @@ def assemble(
         for name in ("bytes_up", "bytes_down")
     )
     variants = list(next(iter(final.values())))
+    dropped = sum("rejected" in line for client in turns for line in client)
     aside = [line["name"] for line in lines if line.get("set_aside")]
     return {
         "fedbnn_version": __version__,
@@ -175,6 +176,7 @@ def assemble(
         "clients": len(everybody),
         **({"attackers": [everybody[client].client.name for client in sorted(liars)]} if liars else {}),
         **({"set_aside": aside} if aside else {}),
+        **({"dropped": dropped} if dropped else {}),
         "dataset": data.dataset.name,
         **_target(data),
         "alignment_points": data.alignment_points,

@@ -168,7 +168,7 @@ class BadNode(Node):
             return answer
         return replace(answer, message=Message({"phi": BAD[request.round](answer.message.arrays["phi"].clone())}))
 
-def node_of(context):
+def node_of(context, question):
     place = Path(context.node_config["site"])
     return (BadNode if place.parent.name == "client-1" else Node).from_file(place)
 

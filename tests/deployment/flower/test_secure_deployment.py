@@ -27,7 +27,7 @@ class DyingNode(Node):
             os._exit(1)
         return super().answer(request)
 
-def node_of(context):
+def node_of(context, question):
     place = Path(context.node_config["site"])
     return (DyingNode if place.parent.name == "client-3" else Node).from_file(place)
 

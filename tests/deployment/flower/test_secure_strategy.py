@@ -9,8 +9,8 @@ from flwr.app import Message
 from flwr.clientapp import ClientApp
 
 from fedbnn.base.errors import UserError
-from fedbnn.deployment.flower.strategy import MOST_FAILURES
 from fedbnn.federation.engines import Site
+from fedbnn.federation.server import MOST_FAILURES
 from fedbnn.federation.sites import with_ledgers
 from tests.deployment.deployment_sample import small_config
 from tests.deployment.flower.test_strategy import World

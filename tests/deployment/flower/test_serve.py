@@ -45,7 +45,7 @@ def federation(folder: Path, method: str = "fedavg") -> tuple[Terms, dict[int, C
     """A folder as `fedbnn flower init` writes it, and its sites."""
     terms = write_federation(folder, small_config(method, "rounds=1", 'models=[{name="mlp", options={hidden=[9]}}]'))
     nodes = [Node.from_file(folder / "sites" / name / "site.toml") for name in terms.sites]
-    return terms, {1000 + client: make_app(lambda _, node=node: node) for client, node in enumerate(nodes)}
+    return terms, {1000 + client: make_app(lambda *_, node=node: node) for client, node in enumerate(nodes)}
 
 
 def liar(terms: Terms, model: dict[str, Any]) -> ClientApp:

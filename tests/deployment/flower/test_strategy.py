@@ -16,7 +16,7 @@ from fedbnn.base.errors import UserError
 from fedbnn.deployment.flower.attendance import Attendance
 from fedbnn.deployment.flower.client_app import make_app
 from fedbnn.deployment.flower.replies import facts_of
-from fedbnn.deployment.flower.strategy import MOST_FAILURES, FederationStrategy
+from fedbnn.deployment.flower.strategy import FederationStrategy
 from fedbnn.deployment.flower.wire import packed
 from fedbnn.deployment.node import Answer, Node, Request
 from fedbnn.deployment.terms import Terms
@@ -25,7 +25,7 @@ from fedbnn.federation.loop import Federation, Round, roster_of
 from fedbnn.federation.message import BadMessage
 from fedbnn.federation.message import Message as OurMessage
 from fedbnn.federation.method import Method
-from fedbnn.federation.server import Server
+from fedbnn.federation.server import MOST_FAILURES, Server
 from fedbnn.methods import FedAvg
 from fedbnn.runs.config import Config
 from fedbnn.runs.experiment import Prepared
@@ -61,18 +61,23 @@ class World:
 
     def app(self, site: Site) -> ClientApp:
         node = Node(self.terms, site, self.folder / str(site.client.index), share_metrics=True)
-        return make_app(lambda _: node)
+        return make_app(lambda *_: node)
 
     def new_strategy(self, quorum: int = 1) -> FederationStrategy:
         config = self.config
-        server = Server(config.chosen(), roster_of(self.sites), seed=config.seed, participation=config.participation)
+        server = Server(
+            config.chosen(),
+            roster_of(self.sites),
+            seed=config.seed,
+            participation=config.participation,
+            quorum=quorum,
+        )
         attendance = Attendance(self.terms, self.told.append)
         return FederationStrategy(
             self.terms,
             server,
             attendance,
             timeout=0.3,
-            quorum=quorum,
             tell=self.told.append,
             finished=self.rounds.append,
         )
@@ -210,7 +215,7 @@ def test_why_a_site_cannot_go_on_is_told_only_in_a_simulation(
     world = World(configured(SMALL_METHODS[0]), tmp_path)
     broken = Failing(world.terms, world.sites[1], tmp_path / "1", share_metrics=True)
     broken.error = failure("record 17 is 4.25")
-    world.grid.nodes[world.number[1]] = make_app(lambda _: broken, share_errors)
+    world.grid.nodes[world.number[1]] = make_app(lambda *_: broken, share_errors)
     flower = logging.getLogger("flwr")
     flower.addHandler(caplog.handler)
 
@@ -233,7 +238,7 @@ def test_why_a_site_cannot_go_on_is_told_only_in_a_simulation(
 
 
 def test_a_site_that_cannot_be_found_says_no_more(tmp_path: Path) -> None:
-    def missing(context: Context) -> Node:
+    def missing(context: Context, question: Message) -> Node:
         raise FileNotFoundError("/home/anna/records.npz")
 
     world = World(configured(SMALL_METHODS[0]), tmp_path)
@@ -258,7 +263,7 @@ def test_a_round_that_too_few_answer_is_held_again_and_then_given_up(tmp_path: P
         world.strategy.run_rounds(world.grid)
     assert world.strategy.server.round_number == -1
     world.grid.spoils.clear()
-    world.strategy.failures = 0
+    world.strategy.server.failures = 0
     world.strategy.run_rounds(world.grid)  # what the sites had done already, they do not do again
     assert [record.number for record in world.rounds] == list(range(ROUNDS + 1))
 

@@ -21,21 +21,25 @@ SILENT = "it cannot go on; its log says why"
 log = logging.getLogger("flwr")
 
 
-def make_app(node_of: Callable[[Context], Node], share_errors: bool = False) -> ClientApp:
+NodeOf = Callable[[Context, FlowerMessage], Node]
+"""The site that answers this question."""
+
+
+def make_app(node_of: NodeOf, share_errors: bool = False) -> ClientApp:
     """A ClientApp whose sites `node_of` gives; with `share_errors` it tells the server why it cannot go on."""
     made = ClientApp()
 
     @made.query()
     def hello(message: FlowerMessage, context: Context) -> FlowerMessage:
-        return answered("hello", message, lambda: node_of(context), share_errors)
+        return answered("hello", message, lambda: node_of(context, message), share_errors)
 
     @made.train()
     def update(message: FlowerMessage, context: Context) -> FlowerMessage:
-        return answered("update", message, lambda: node_of(context), share_errors)
+        return answered("update", message, lambda: node_of(context, message), share_errors)
 
     @made.evaluate()
     def evaluate(message: FlowerMessage, context: Context) -> FlowerMessage:
-        return answered("evaluate", message, lambda: node_of(context), share_errors)
+        return answered("evaluate", message, lambda: node_of(context, message), share_errors)
 
     return made
 
@@ -77,7 +81,7 @@ def _request(kind: Kind, message: Message, facts: dict[str, object]) -> Request:
     return Request(kind, number, terms, message, foreign)
 
 
-def _node_of(context: Context) -> Node:
+def _node_of(context: Context, _: FlowerMessage) -> Node:
     """The site that the node's own configuration names."""
     site_file = context.node_config.get("site")
     if not isinstance(site_file, str):

@@ -89,7 +89,14 @@ def wait_for_all(attendance: Attendance, grid: Grid, wait: float, tell: Tell) ->
 
 def _server(method: Method[Any, Any], roster: Roster, terms: Terms, settings: ServerSettings) -> Server:
     try:
-        return Server(method, roster, seed=terms.seed, participation=terms.participation, patience=settings.patience)
+        return Server(
+            method,
+            roster,
+            seed=terms.seed,
+            participation=terms.participation,
+            patience=settings.patience,
+            quorum=settings.quorum,
+        )
     except UserError as error:
         if settings.model is not None or len({model.architecture for model in roster.models}) == 1:
             raise
@@ -131,12 +138,11 @@ def _run_rounds(
         attendance,
         went_on=lambda: run.save_part(server.round_number, seconds, server.save),
         timeout=settings.round_timeout,
-        quorum=settings.quorum,
         tell=tell,
         finished=finished,
     )
     strategy.run_rounds(grid)
-    write_json(run.path / "result.json", {"terms": terms.to_dict(), "sites": _summary(run.metrics(), terms)})
+    run.conclude({"terms": terms.to_dict(), "sites": _summary(run.metrics(), terms)})
     tell(f"finished: {run.path / 'result.json'}")
 
 

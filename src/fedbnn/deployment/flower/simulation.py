@@ -9,7 +9,7 @@ from functools import lru_cache
 from pathlib import Path
 
 import ray
-from flwr.app import Context
+from flwr.app import Context, Message
 from flwr.clientapp import ClientApp
 from flwr.serverapp import Grid, ServerApp
 from flwr.simulation import run_simulation
@@ -18,8 +18,8 @@ from fedbnn.base.devices import find_device
 from fedbnn.base.errors import UserError
 from fedbnn.deployment.flower.attendance import Attendance
 from fedbnn.deployment.flower.client_app import make_app
+from fedbnn.deployment.flower.faulty import FaultyStrategy, MortalNode
 from fedbnn.deployment.flower.serve import wait_for_all
-from fedbnn.deployment.flower.strategy import FederationStrategy
 from fedbnn.deployment.node import Node
 from fedbnn.deployment.terms import Terms
 from fedbnn.federation.engines import ClientFailure
@@ -52,11 +52,13 @@ def simulate(journal: Journal, title: str) -> None:
             seed=config.seed,
             participation=config.participation,
             patience=config.patience,
+            quorum=config.quorum,
         )
-        strategy = FederationStrategy(
+        strategy = FaultyStrategy(
             terms,
             server,
             attendance,
+            faults=config.faults,
             timeout=10 * 86400.0,  # nobody is late who shares a machine
             tell=lambda _: None,  # the journal notes what was dropped
             # After every round: sites save theirs, and refuse to go back to an earlier one.
@@ -95,20 +97,22 @@ def simulate(journal: Journal, title: str) -> None:
 def simulated_app(config: str, folder: str, ledgers: str, device: str) -> ClientApp:
     """The ClientApp of all simulated sites: the configuration (JSON) deals their records, `folder` has their states."""
 
-    def node_of(context: Context) -> Node:
-        return _nodes(config, folder, ledgers, device)[int(context.node_config["partition-id"])]
+    def node_of(context: Context, question: Message) -> Node:
+        return _nodes(config, folder, ledgers, device)[int(context.node_config["partition-id"])].asked_with(question)
 
     return make_app(node_of, share_errors=True)
 
 
 @lru_cache(maxsize=1)
-def _nodes(config: str, folder: str, ledgers: str, device: str) -> list[Node]:
+def _nodes(config: str, folder: str, ledgers: str, device: str) -> list[MortalNode]:
     """All sites, once in each of Ray's processes: whichever of them serves a site finds its state on disk."""
     settings = parse_config(json.loads(config))
     prepared = Prepared.of(settings, [settings.method])
     terms = Terms.of(settings, prepared.data, RUN)
     return [
-        Node(terms, site, place_of(site.client.name, Path(folder)), share_metrics=True, device=find_device(device))
+        MortalNode(
+            terms, site, place_of(site.client.name, Path(folder)), share_metrics=True, device=find_device(device)
+        )
         for site in with_ledgers(prepared.sites, Path(ledgers))
     ]
 

@@ -4,7 +4,7 @@ Round n of ours is one round of Flower's: `configure_train` sends what the metho
 the replies that are as agreed and gives them to the method, `configure_evaluate` and `aggregate_evaluate` ask for
 scores where the round is to be scored. Where a method's round takes several exchanges, each is a round of Flower's, and
 only the last is followed by scores. A reply that is not as agreed, late or missing is dropped and named, and the
-round goes on with the others; a round that fewer than `quorum` sites answered is held again.
+round goes on with the others; a round that fewer than the server's `quorum` of sites answered is held again.
 """
 
 import time
@@ -16,13 +16,13 @@ from flwr.app import Message as FlowerMessage
 from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Strategy
 
-from fedbnn.base.errors import UserError
 from fedbnn.deployment.flower.attendance import Attendance
 from fedbnn.deployment.flower.grid import WatchedGrid
 from fedbnn.deployment.flower.replies import Away, Failed, Sent, ignore, line, scores_by, sent_by
 from fedbnn.deployment.flower.wire import packed
 from fedbnn.deployment.terms import Terms
 from fedbnn.federation.evaluation import Evaluation
+from fedbnn.federation.faults import SILENT
 from fedbnn.federation.intake import SPOILS, joined
 from fedbnn.federation.loop import Listener, Round, Turn
 from fedbnn.federation.message import BadMessage, Message, upload_bytes
@@ -31,11 +31,9 @@ from fedbnn.federation.server import Server
 Finished = Callable[[Round], None]
 """Called with what happened in a round when it is finished, scores included."""
 
-MOST_FAILURES = 3
 ASK_AGAIN = 2.0  # seconds between looks at who is there
 GREETING = 120.0  # seconds a node has to say who it is
 _ACTIVITIES = {MessageType.TRAIN: "update", MessageType.EVALUATE: "evaluate"}
-_SILENT = "it did not answer in time"
 
 
 class FederationStrategy(Strategy):
@@ -44,7 +42,6 @@ class FederationStrategy(Strategy):
     Attributes:
         server: the method's server half.
         attendance: which node speaks for which site.
-        failures: rounds in a row that too few sites answered.
 
     """
 
@@ -55,7 +52,6 @@ class FederationStrategy(Strategy):
         attendance: Attendance,
         *,
         timeout: float = 3600.0,
-        quorum: int = 1,
         tell: Callable[[str], None] = print,
         finished: Finished = lambda _: None,
         went_on: Callable[[], None] = lambda: None,
@@ -64,9 +60,7 @@ class FederationStrategy(Strategy):
     ) -> None:
         self.server = server
         self.attendance = attendance
-        self.failures = 0
         self._terms = terms
-        self._quorum = quorum
         self._timeout = timeout  # seconds a site has for its turn
         self._listener = listener
         self._failed = failed
@@ -75,6 +69,7 @@ class FederationStrategy(Strategy):
         self._went_on = went_on  # called after each exchange that is not its round's last
         self._set_aside: list[int] = []  # in the round that is held
         self._so_far: dict[int, Turn] = {}  # of a round that takes several exchanges
+        self._fell_short = 0  # exchanges of the round that were held again
         self._asked: dict[int, FlowerMessage] = {}
         self._sent: dict[int, Message] = {}
         self._turns: dict[int, Turn] | None = None  # of the round that is to be scored; None: it is held again
@@ -109,7 +104,7 @@ class FederationStrategy(Strategy):
         for client, reply in self._by_client(replies):
             sent[client] = Sent(Message(), {}, 0.0)
             if reply is None:
-                rejected[client] = _SILENT
+                rejected[client] = SILENT
                 away.append(client)
                 continue
             try:
@@ -121,8 +116,8 @@ class FederationStrategy(Strategy):
                 rejected[client] = str(error)
                 if isinstance(error, Away):
                     away.append(client)
-        needed = max(min(self._quorum, len(self.server.asked)), self.server.least_replies)
         accepted = {client: one.message for client, one in sent.items() if client not in rejected}
+        needed = max(self.server.needed, min(1, len(accepted)))  # where every one spoils it, it is held again
         good = self._finish(accepted, needed, rejected)
         for client, reason in sorted(rejected.items()):
             self._tell(f"round {number}: the reply of '{self._terms.sites[client]}' is dropped: {reason}")
@@ -135,15 +130,10 @@ class FederationStrategy(Strategy):
         self._set_aside += new
         self._turns = None
         if good < needed:
-            self.failures += 1
-            if self.failures >= MOST_FAILURES:
-                raise UserError(
-                    f"round {number}: fewer than {needed} good replies {self.failures} times in a row; not "
-                    f"there: {', '.join(self.attendance.missing) or 'nobody'}"
-                )
+            self._fell_short += 1
+            self.server.fell_short(needed, f"; not there: {', '.join(self.attendance.missing) or 'nobody'}")
             self._tell(f"round {number} is held again: {good} good replies, {needed} are needed")
         else:
-            self.failures = 0
             for client, one in sent.items():
                 size, reason = self._sent[client].nbytes, rejected.get(client, "")
                 turn = Turn(one.info, one.message.nbytes, size, one.seconds, reason)
@@ -161,6 +151,8 @@ class FederationStrategy(Strategy):
         state, spoilt = joined(self.server, accepted)
         rejected.update(dict.fromkeys(spoilt, SPOILS))
         good = len(accepted) - len(spoilt)
+        if state is None and not accepted:
+            self.server.after(accepted)  # the method cannot do without any, and its own error says so
         if state is not None and good >= needed:
             self.server.finish(state)
         return good
@@ -181,16 +173,16 @@ class FederationStrategy(Strategy):
             name = self._terms.sites[client]
             try:
                 if reply is None:
-                    self._tell(f"the scores of '{name}' are missing: {_SILENT}")
+                    self._tell(f"the scores of '{name}' are missing: {SILENT}")
                 elif shared := scores_by(reply, self._failed):
                     scores[client] = shared
             except BadMessage as error:
                 self._tell(f"the scores of '{name}' are dropped: {error}")
         if self._turns is not None:
             seconds = time.perf_counter() - self._started
-            scored = dict(sorted(scores.items()))
-            self._finished(Round(self.server.round_number, self._turns, scored, seconds, tuple(self._set_aside)))
-            self._turns, self._set_aside = None, []
+            scored, aside = dict(sorted(scores.items())), tuple(self._set_aside)
+            self._finished(Round(self.server.round_number, self._turns, scored, seconds, aside, self._fell_short))
+            self._turns, self._set_aside, self._fell_short = None, [], 0
         return None
 
     def on_reply(self, reply: FlowerMessage) -> None:
@@ -221,7 +213,7 @@ class FederationStrategy(Strategy):
         while True:
             self.attendance.greet(grid, min(self._timeout, GREETING))
             there = sum(client in self.attendance.nodes for client in wanted)
-            if there >= min(self._quorum, len(wanted)) or time.monotonic() > end:
+            if there >= min(self.server.quorum, len(wanted)) or time.monotonic() > end:
                 return
             time.sleep(min(ASK_AGAIN, self._timeout))
 

@@ -198,6 +198,8 @@ def write_federation(folder: Path, config: Config, run: str = "") -> Terms:
             f"evaluation.foreign = '{config.evaluation.foreign}' is for `fedbnn run`: sites are scored on their own "
             "records only; leave it empty"
         )
+    if config.faults.on:
+        raise UserError("faults: they are for simulations, and these sites are real ones; set all rates to 0")
     config.chosen().check_deployed()
     prepared = Prepared.of(config, [config.method])
     data = prepared.data

@@ -74,6 +74,9 @@ class Engine(Protocol):
     def update(self, round_number: int, messages: Mapping[int, Message]) -> Iterator[tuple[int, Reply]]:
         """One turn of each client named in `messages`."""
 
+    def lose(self, round_number: int, messages: Mapping[int, Message]) -> None:
+        """One turn of each client named in `messages`, whose reply and new state are lost: it dies as it ends."""
+
     def evaluate(
         self, round_number: int, messages: Mapping[int, Message], foreign: bool = False
     ) -> Iterator[tuple[int, dict[str, Scored]]]:

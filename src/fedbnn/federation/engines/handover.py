@@ -14,9 +14,9 @@ import torch
 from pydantic import TypeAdapter
 from pydantic_core import to_jsonable_python
 from safetensors import safe_open
-from safetensors.torch import save_file
 from torch import Tensor
 
+from fedbnn.base.tensors import save_tensors
 from fedbnn.federation.engines.engine import Site
 from fedbnn.federation.engines.states import IN_MEMORY, state_file
 from fedbnn.federation.method import Client
@@ -59,8 +59,8 @@ def write(folder: Path, sites: Sequence[Site]) -> None:
             "foreign": shared("foreign", site.foreign),
         }
         plain = {name: _plain(tensor) for name, tensor in own.items()}
-        save_file(plain, state_file(folder, client.index), metadata={"site": json.dumps(described)})
-    save_file(tensors, folder / _SHARED)
+        save_tensors(plain, state_file(folder, client.index), {"site": json.dumps(described)})
+    save_tensors(tensors, folder / _SHARED)
 
 
 def _plain(tensor: Tensor) -> Tensor:

@@ -19,7 +19,7 @@ from fedbnn.base.devices import CPU
 from fedbnn.base.errors import UserError
 from fedbnn.base.randomness import Stream, repeatable
 from fedbnn.federation.engines.engine import ClientFailure, Reply, Site
-from fedbnn.federation.engines.states import IN_MEMORY, ClientStates, read_state, state_file
+from fedbnn.federation.engines.states import ClientStates, read_state, state_file
 from fedbnn.federation.evaluation import Scored, evaluate, with_detection
 from fedbnn.federation.message import Message
 from fedbnn.federation.method import Method, Variant
@@ -60,7 +60,7 @@ class Placed(Mapping[int, Site]):
 class ClientHost:
     """Some clients, their states, and the method's client half.
 
-    At most `in_memory` states are held at once, the others in files in `folder`.
+    Who has no state among those that are given begins with its first.
     """
 
     def __init__(
@@ -69,26 +69,29 @@ class ClientHost:
         sites: Mapping[int, Site],
         seed: int,
         device: torch.device = CPU,
-        in_memory: int = IN_MEMORY,
-        folder: Path | None = None,
+        states: ClientStates | None = None,
     ) -> None:
         self.method = method
         self.sites = Placed(sites, device)
         self.seed = seed
         self.device = device
-        self.states = ClientStates(method.client_state, in_memory, folder, device)
+        self.states = ClientStates(method.client_state, device=device) if states is None else states
         for index, site in self.sites.items():
+            if index in self.states:
+                continue
             with self._guard(index, Stream((seed, "init", index), device)):
                 self.states[index] = method.client_init(site.client)
 
-    def update(self, client: int, round_number: int, message: Message) -> Reply:
+    def update(self, client: int, round_number: int, message: Message, keep: bool = True) -> Reply:
+        """One turn; unless the new state is kept, the client goes on from the one before."""
         start = time.perf_counter()
         rng = Stream((self.seed, "update", round_number, client), self.device)
         with self._guard(client, rng):
             site = self.sites[client].client
             received = message.to(self.device)
             update = self.method.client_update(self.states[client], site, received, round_number, rng)
-        self.states[client] = update.state
+        if keep:
+            self.states[client] = update.state
         return Reply(update.message.to(CPU), update.info, time.perf_counter() - start)
 
     def evaluate(self, client: int, round_number: int, message: Message, foreign: bool = False) -> dict[str, Scored]:

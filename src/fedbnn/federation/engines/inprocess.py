@@ -9,7 +9,7 @@ from torch import Tensor
 from fedbnn.base.devices import find_device
 from fedbnn.federation.engines.engine import Reply, Site, by_index
 from fedbnn.federation.engines.host import ClientHost
-from fedbnn.federation.engines.states import IN_MEMORY
+from fedbnn.federation.engines.states import IN_MEMORY, ClientStates
 from fedbnn.federation.evaluation import Scored
 from fedbnn.federation.message import Message
 from fedbnn.federation.method import Method
@@ -25,11 +25,16 @@ class InProcess:
         self._in_memory = in_memory
 
     def start(self, method: Method[Any, Any], sites: Sequence[Site], seed: int) -> None:
-        self._host = ClientHost(method, by_index(sites), seed, self._device, self._in_memory)
+        states = ClientStates(method.client_state, self._in_memory, device=self._device)
+        self._host = ClientHost(method, by_index(sites), seed, self._device, states)
 
     def update(self, round_number: int, messages: Mapping[int, Message]) -> Iterator[tuple[int, Reply]]:
         for client, message in messages.items():
             yield client, self._host.update(client, round_number, message)
+
+    def lose(self, round_number: int, messages: Mapping[int, Message]) -> None:
+        for client, message in messages.items():
+            self._host.update(client, round_number, message, keep=False)
 
     def evaluate(
         self, round_number: int, messages: Mapping[int, Message], foreign: bool = False

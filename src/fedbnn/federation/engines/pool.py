@@ -1,27 +1,27 @@
 """Clients spread over worker processes on this machine, one per core, one torch thread each.
 
-A client's state stays in the worker that has the client; only messages and scores cross the pipes. Workers are
-plain subprocesses, so scripts need no `if __name__ == "__main__"` and a worker outlives one run of many.
+A client's state stays with the worker that has the client; only messages and scores cross the pipes. Workers are
+plain subprocesses, so scripts need no `if __name__ == "__main__"` and a worker outlives one run of many. One that dies
+is replaced (`remote`), and results are the same bit for bit.
 """
 
-import os
 import selectors
 import shutil
-import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
-from typing import IO, Any, cast
+from typing import Any, cast
 
 from torch import Tensor
 
 from fedbnn.base.devices import find_device
 from fedbnn.base.errors import UserError
+from fedbnn.base.files import telling
 from fedbnn.federation.engines import frames, handover
 from fedbnn.federation.engines.engine import ClientFailure, Reply, Site
+from fedbnn.federation.engines.remote import RemoteWorker
 from fedbnn.federation.engines.states import IN_MEMORY
 from fedbnn.federation.evaluation import Scored, scored_from
 from fedbnn.federation.message import Message
@@ -30,14 +30,6 @@ from fedbnn.models.bayes import Prediction
 from fedbnn.models.label_prior import Known
 from fedbnn.models.regression import Answer, Mixture
 
-# Fresh pages for every large activation cost up to a tenth of a training step; let glibc keep them instead.
-_ENVIRONMENT = {
-    "OMP_NUM_THREADS": "1",
-    "MKL_NUM_THREADS": "1",
-    "MALLOC_MMAP_THRESHOLD_": str(1 << 30),
-    "MALLOC_TRIM_THRESHOLD_": str(1 << 31),
-}
-_LAST = ("done", "user_error", "failure")  # frames after which a worker waits for its next request
 _OVERHEAD = 1e5  # what a record costs beside its arithmetic, in operations
 
 
@@ -65,40 +57,34 @@ class WorkerPool:
             raise UserError(f"workers = {workers!r}: the number of processes, a whole number from 1 up")
         self._device = find_device(device)
         self._in_memory = in_memory
-        environment = {**os.environ, **_ENVIRONMENT}
-        command = [sys.executable, "-m", "fedbnn.federation.engines.worker"]
-        # A session of their own: Ctrl-C reaches this process only, which then ends them in good order.
-        self._processes = [
-            subprocess.Popen(  # noqa: S603 - our own module with our own interpreter
-                command,
-                bufsize=0,  # a frame left in a buffer of ours would be invisible to the selector
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                env=environment,
-                start_new_session=True,
-            )
-            for _ in range(workers)
-        ]
+        self._workers = [RemoteWorker() for _ in range(workers)]
         self._folder = tempfile.TemporaryDirectory(prefix="fedbnn-")
         self._shares: list[list[int]] = []
-        self._busy: set[int] = set()  # workers that have not finished what they were given
 
     def start(self, method: Method[Any, Any], sites: Sequence[Site], seed: int) -> None:
         before = list(Path(self._folder.name).iterdir())
-        folder = Path(tempfile.mkdtemp(dir=self._folder.name))
-        handover.write(folder / "sites", sites)
-        self._shares = balanced({site.client.index: cost(site) for site in sites}, len(self._processes))
+        with telling(Path(self._folder.name)):
+            folder = Path(tempfile.mkdtemp(dir=self._folder.name))
+            handover.write(folder / "sites", sites)
+        self._shares = balanced({site.client.index: cost(site) for site in sites}, len(self._workers))
+        for worker in self._workers:
+            worker.names = {site.client.index: site.client.name for site in sites}
         cls = type(method)
         header = {
             "request": "start",
             "sys_path": [entry or str(Path.cwd()) for entry in sys.path],
-            "folder": str(folder),
+            "sites": str(folder / "sites"),
             "in_memory": self._in_memory,
             "method": {"class": f"{cls.__module__}:{cls.__qualname__}", "settings": asdict(cast(Any, method))},
             "seed": seed,
             "device": str(self._device),
         }
-        self._everyone([{**header, "clients": share} for share in self._shares])
+        self._everyone(
+            [
+                {**header, "clients": share, "states": str(folder / f"states-{number}")}
+                for number, share in enumerate(self._shares)
+            ]
+        )
         for old in before:  # of the run before, whose clients nobody has any more
             shutil.rmtree(old)
 
@@ -106,6 +92,10 @@ class WorkerPool:
         for frame in self._exchange(self._to_clients("update", round_number, messages)):
             header = frame.header
             yield header["client"], Reply(Message.from_bytes(frame.payload), header["info"], header["seconds"])
+
+    def lose(self, round_number: int, messages: Mapping[int, Message]) -> None:
+        for _ in self._exchange(self._to_clients("lose", round_number, messages)):
+            pass
 
     def evaluate(
         self, round_number: int, messages: Mapping[int, Message], foreign: bool = False
@@ -131,18 +121,16 @@ class WorkerPool:
         return Mixture(**found) if "means" in found else Prediction(**found)
 
     def save(self, folder: Path) -> None:
-        self._everyone([{"request": "save", "folder": str(folder.resolve())}] * len(self._processes))
+        self._everyone([{"request": "save", "folder": str(folder.resolve())}] * len(self._workers))
 
     def load(self, folder: Path) -> None:
-        self._everyone([{"request": "load", "folder": str(folder.resolve())}] * len(self._processes))
+        self._everyone([{"request": "load", "folder": str(folder.resolve())}] * len(self._workers))
 
     def close(self) -> None:
-        for process in self._processes:
-            process.terminate()
-        for process in self._processes:
-            process.wait()
-            for stream in (process.stdin, process.stdout):
-                cast(IO[bytes], stream).close()
+        for worker in self._workers:
+            worker.process.terminate()
+        for worker in self._workers:
+            worker.close()
         self._folder.cleanup()
 
     def _to_clients(
@@ -169,61 +157,31 @@ class WorkerPool:
     def _exchange(self, requests: Mapping[int, list[frames.Frame]]) -> Iterator[frames.Frame]:
         """Give each worker its requests, one at a time, and yield their result frames as they come."""
         waiting = {worker: list(queue) for worker, queue in requests.items() if queue}
-        self._busy.clear()
         try:
             yield from self._answers(waiting)
         except (UserError, ClientFailure, GeneratorExit):
             # What the others still have to say would be taken for answers to the next request.
-            for worker in sorted(self._busy):
-                self._finish(worker)
+            for worker in self._workers:
+                worker.finish()
             raise
 
     def _answers(self, waiting: dict[int, list[frames.Frame]]) -> Iterator[frames.Frame]:
         with selectors.DefaultSelector() as selector:
-            for worker, queue in waiting.items():
-                selector.register(cast(IO[bytes], self._processes[worker].stdout), selectors.EVENT_READ, worker)
-                self._give(worker, queue.pop(0))
+            for number, queue in waiting.items():
+                self._workers[number].give(queue.pop(0))
+                selector.register(self._workers[number].output, selectors.EVENT_READ, number)
             while waiting:
                 for key, _ in selector.select():
-                    worker = key.data
-                    frame = self._take(worker)
-                    if "done" not in frame.header:
+                    number, worker = key.data, self._workers[key.data]
+                    frame = worker.take()
+                    if frame is not None and "done" not in frame.header:
                         yield frame
-                    elif waiting[worker]:
-                        self._give(worker, waiting[worker].pop(0))
-                    else:
-                        del waiting[worker]
+                    elif frame is not None and waiting[number]:
+                        worker.give(waiting[number].pop(0))
+                    elif frame is not None:
+                        del waiting[number]
                         selector.unregister(key.fileobj)
-
-    def _give(self, worker: int, request: frames.Frame) -> None:
-        self._busy.add(worker)
-        try:
-            frames.write(cast(IO[bytes], self._processes[worker].stdin), *request)
-        except BrokenPipeError:
-            raise self._death(worker) from None
-
-    def _take(self, worker: int) -> frames.Frame:
-        frame = frames.read(cast(IO[bytes], self._processes[worker].stdout))
-        if frame is None:
-            raise self._death(worker)
-        if not frame.header.keys().isdisjoint(_LAST):
-            self._busy.discard(worker)
-        if "user_error" in frame.header:
-            raise UserError(frame.header["user_error"])
-        if "failure" in frame.header:
-            raise ClientFailure(frame.header["failure"])
-        return frame
-
-    def _finish(self, worker: int) -> None:
-        """Read on to the end of what this worker is doing."""
-        while worker in self._busy:
-            with suppress(UserError, ClientFailure):
-                self._take(worker)
-
-    def _death(self, worker: int) -> ClientFailure:
-        self._busy.discard(worker)
-        code = self._processes[worker].wait()
-        return ClientFailure(
-            f"worker process {worker} with clients {self._shares[worker] if self._shares else []} ended with code "
-            f"{code} (negative: killed by that signal; -9 is often a lack of memory)"
-        )
+                        continue
+                    if worker.output is not key.fileobj:
+                        selector.unregister(key.fileobj)
+                        selector.register(worker.output, selectors.EVENT_READ, number)

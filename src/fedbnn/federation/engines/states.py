@@ -13,11 +13,13 @@ from functools import cached_property
 from pathlib import Path
 
 import torch
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file
 from torch import Tensor
 
 from fedbnn.base.devices import CPU
 from fedbnn.base.errors import UserError
+from fedbnn.base.files import telling
+from fedbnn.base.tensors import save_tensors
 from fedbnn.federation.method import State
 
 IN_MEMORY = 64  # clients a worker holds at once, unless it is told otherwise
@@ -48,7 +50,7 @@ class ClientStates(MutableMapping[int, State]):
     ) -> None:
         self._kind, self._most, self._given, self._device = kind, most, folder, device
         self._held: OrderedDict[int, State] = OrderedDict()  # the one used longest ago first
-        self._filed: set[int] = set()
+        self._filed: set[int] = set()  # whose file is as the state is
 
     @cached_property
     def _folder(self) -> Path:
@@ -63,34 +65,51 @@ class ClientStates(MutableMapping[int, State]):
         if client not in self._held:
             if client not in self._filed:
                 raise KeyError(client)
-            tensors = read_state(state_file(self._folder, client))
-            self[client] = self._kind.from_tensors(tensors).to(self._device)
+            tensors = read_state(self._file_of(client))
+            self._hold(client, self._kind.from_tensors(tensors).to(self._device))
         self._held.move_to_end(client)
         return self._held[client]
 
     def __setitem__(self, client: int, state: State) -> None:
+        self._filed.discard(client)
+        self._hold(client, state)
+
+    def _hold(self, client: int, state: State) -> None:
+        """Have it in memory, and make room for it."""
         self._held[client] = state
         self._held.move_to_end(client)
-        self._filed.discard(client)
         while len(self._held) > self._most:
             oldest, left = self._held.popitem(last=False)
-            save_file(left.to(CPU).tensors(), state_file(self._folder, oldest))
-            self._filed.add(oldest)
+            if oldest not in self._filed:
+                self._write(oldest, left)
+
+    def _write(self, client: int, state: State) -> None:
+        save_tensors(state.to(CPU).tensors(), self._file_of(client))
+        self._filed.add(client)
+
+    def _file_of(self, client: int) -> Path:
+        return state_file(self._folder, client)
 
     def __delitem__(self, client: int) -> None:
-        if self._held.pop(client, None) is None:
-            self._filed.remove(client)
+        if client not in self:
+            raise KeyError(client)
+        self._held.pop(client, None)
+        self._filed.discard(client)
+
+    def __contains__(self, client: object) -> bool:
+        return client in self._held or client in self._filed
 
     def __iter__(self) -> Iterator[int]:
         return iter(sorted({*self._held, *self._filed}))
 
     def __len__(self) -> int:
-        return len(self._held) + len(self._filed)
+        return len({*self._held, *self._filed})
 
     def save(self, folder: Path) -> None:
         """Every state as a file in this folder."""
         for client in self:
             if client in self._held:
-                save_file(self._held[client].to(CPU).tensors(), state_file(folder, client))
+                save_tensors(self._held[client].to(CPU).tensors(), state_file(folder, client))
             else:
-                shutil.copyfile(state_file(self._folder, client), state_file(folder, client))
+                with telling(folder):
+                    shutil.copyfile(self._file_of(client), state_file(folder, client))

@@ -16,6 +16,7 @@ from fedbnn.base.imports import imported
 from fedbnn.federation.engines import frames, handover
 from fedbnn.federation.engines.engine import ClientFailure
 from fedbnn.federation.engines.host import ClientHost
+from fedbnn.federation.engines.lasting import LastingStates
 from fedbnn.federation.message import Message
 from fedbnn.federation.method import Method
 
@@ -35,23 +36,34 @@ class Worker:
     def __init__(self, output: IO[bytes]) -> None:
         self.output = output
         self.host: ClientHost | None = None
+        self.states: LastingStates | None = None
 
     def answer(self, header: dict[str, Any], payload: bytes) -> None:
         """Do one request; every result is a frame of its own, and a last frame says 'done'."""
         request = header["request"]
+        if self.states is not None:
+            self.states.settle()
+            self.states.request = header["number"]
         if request == "start":
             sys.path[:] = header["sys_path"]
-            folder, most = Path(header["folder"]), header["in_memory"]
-            sites = handover.Handed(folder / "sites", header["clients"], most)
+            most = header["in_memory"]
+            sites = handover.Handed(Path(header["sites"]), header["clients"], most)
             device = torch.device(header["device"])
             method = method_from(header["method"])
-            self.host = ClientHost(method, sites, header["seed"], device, most, folder / "states")
+            kind, answered = method.client_state, header.get("answered", ())
+            self.states = LastingStates(kind, most, Path(header["states"]), device, header["number"], answered)
+            self.host = ClientHost(method, sites, header["seed"], device, self.states)
         elif request == "update":
             message = Message.from_bytes(payload)
             for client in header["clients"]:
                 reply = self._started.update(client, header["round"], message)
                 answer = {"client": client, "info": dict(reply.info), "seconds": reply.seconds}
                 self._send(answer, reply.message.to_bytes())
+        elif request == "lose":
+            message = Message.from_bytes(payload)
+            for client in header["clients"]:
+                self._started.update(client, header["round"], message, keep=False)
+                self._send({"client": client})
         elif request == "evaluate":
             message = Message.from_bytes(payload)
             for client in header["clients"]:
