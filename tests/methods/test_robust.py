@@ -16,14 +16,18 @@ from scipy.stats import trim_mean
 from torch import Tensor
 
 from fedbnn.base.errors import UserError
+from fedbnn.data import DataSettings, PartitionSettings, federate, load_dataset
 from fedbnn.federation.loop import Federation, roster_of
 from fedbnn.federation.message import Message
+from fedbnn.federation.sites import make_sites
 from fedbnn.methods import FedAvg, FedBNN, FedBNNPaper, FedMD
 from fedbnn.methods.consensus import join
+from fedbnn.methods.head import Head
 from fedbnn.methods.robust import (
     LONGEST,
     SLACK,
     Robust,
+    _usual,
     agreement,
     calibration,
     geometric,
@@ -208,6 +212,80 @@ def test_who_says_the_opposite_is_left_out_though_it_is_not_sure_of_it() -> None
         rtol=0.05,
         atol=0.05,
     )
+
+
+@pytest.fixture(scope="module")
+def heads() -> list[Head]:
+    """Those of ten clients with five of the ten digits each."""
+    data = DataSettings(alignment=60)
+    partition = PartitionSettings(clients=10, classes_per_client=5, records_per_class=8)
+    sites = make_sites(federate(load_dataset(data), data, partition, 10), seed=10)
+    return [FedBNN().head_of(site.client) for site in sites]
+
+
+def consensus(heads: list[Head], liars: dict[int, float], rounds: int = 5) -> tuple[Tensor, list[float]]:
+    """What heads find together under the rule if some send a multiple of what they would, and who was left at last."""
+    phi_bar, own, trust = None, [None] * len(heads), []
+    before = torch.zeros(len(heads), 60, 10)
+    for _ in range(rounds):
+        own = [head.speak(phi_bar, sent) for head, sent in zip(heads, own, strict=True)]
+        sent = torch.stack([liars.get(client, 1.0) * one for client, one in enumerate(own)])
+        sites = torch.zeros_like(sent) if phi_bar is None else before - phi_bar
+        trust = trusted((sent - sites).double().softmax(-1), sent.double().softmax(-1)).tolist()
+        phi_bar, before = joined(sent - sites, "uncertain", 0.3, sites, logits=True), sent
+    return phi_bar, trust
+
+
+@pytest.mark.parametrize(("liars", "strength"), [((0, 7, 8), -1.0), ((4, 5, 9), -3.0)])
+def test_opposites_are_found_though_no_class_is_known_to_most(
+    heads: list[Head], liars: tuple[int, ...], strength: float
+) -> None:
+    """What is the opposite of a head with half of the classes is right about the other half of them."""
+    expected, everybody = consensus([head for at, head in enumerate(heads) if at not in liars], {})
+    assert everybody == [1.0] * 7
+    found, trust = consensus(heads, dict.fromkeys(liars, strength))
+    assert trust == [float(client not in liars) for client in range(10)]
+    assert float((found.argmax(1) == expected.argmax(1)).double().mean()) >= 0.9
+
+
+@given(seeds, st.integers(1, 4))
+def test_a_minority_cannot_say_how_much_of_a_claim_is_borne_out(seed: int, liars: int) -> None:
+    """b of an honest client lies between what two honest others say, whatever liars send."""
+    honest = stack(seed, liars + 2).softmax(-1)
+    lies = stack(seed + 1, liars).mul(20).softmax(-1)
+    beyond = honest - 0.25
+    shares = [float((beyond[0] * one).sum() / beyond[0].square().sum()) for one in beyond[1:]]
+    found = float(calibration(torch.cat([honest, lies]))[0])
+    assert min(shares) - 1e-12 <= found <= max(shares) + 1e-12
+
+
+def test_borne_out_by_hand() -> None:
+    """Of two classes: (0.8, 0.2) is borne out by (0.9, 0.1) with 4/3, by (0.6, 0.4) with 1/3: the median is 5/6."""
+    probs = torch.tensor([[0.8, 0.2], [0.9, 0.1], [0.6, 0.4], [0.5, 0.5]], dtype=torch.float64)[:, None]
+    assert calibration(probs[:3])[0] == pytest.approx(5 / 6)
+    assert calibration(probs[:1]).tolist() == [1.0]
+    assert calibration(probs)[3] == 1.0  # claims nothing
+
+
+def test_the_usual_spread_is_that_of_the_upper_half() -> None:
+    """However far out four of ten are: of six honest ones from 0.5 to 0.6, who is at 0.2 is not one of them."""
+    values = torch.tensor([0.6, 0.58, 0.56, 0.54, 0.52, 0.5, 0.2, 0.1, -3.0, -50.0])
+    assert _usual(values).tolist() == [1.0] * 6 + [0.0] * 4
+
+
+def test_half_of_what_is_usual_may_be_missing() -> None:
+    """Those who agree to the last digit do not make a liar of who holds something else."""
+    assert _usual(torch.tensor([0.9, 0.9, 0.9, 0.9, 0.46, 0.44])).tolist() == [1.0] * 5 + [0.0]
+
+
+def test_a_judgement_that_leaves_too_few_leaves_all() -> None:
+    """What is believed speaks against two of five, and what was sent against two others."""
+    sure, wrong = [0.9, 0.1], [0.1, 0.9]
+    believed = torch.tensor([sure, sure, sure, wrong, wrong], dtype=torch.float64)[:, None]
+    sent = torch.tensor([wrong, wrong, sure, sure, sure], dtype=torch.float64)[:, None]
+    assert trusted(believed).tolist() == [1, 1, 1, 0, 0]
+    assert trusted(sent).tolist() == [0, 0, 1, 1, 1]
+    assert trusted(believed, sent).tolist() == [1.0] * 5
 
 
 def test_long_logits_are_shortened_to_a_multiple_of_the_usual_length() -> None:

@@ -63,6 +63,7 @@ MEASURES: dict[str, Measure] = {
         "AUROC, epistemic uncertainty", "of foreign inputs; 0.5 is chance", higher_is_better=True
     ),
     "ood_auroc_total": Measure("AUROC, total uncertainty", "of foreign inputs; 0.5 is chance", higher_is_better=True),
+    "attack_success": Measure("attack success", "of marked records that get the attackers' class", "share"),
     "rmse": Measure("RMSE", "root mean squared error, in the target's unit", "target"),
     "mae": Measure("MAE", "mean absolute error, in the target's unit", "target"),
     "crps": Measure("CRPS", "continuous ranked probability score, in the target's unit", "target"),
@@ -78,7 +79,11 @@ SCORES = ("own_class_accuracy", "all_class_accuracy", "nll", "brier", "ece", "mc
 ALL_SCORES = (*SCORES, *(name for name in REGRESSION_SCORES if name not in SCORES))
 """Of classification and of regression."""
 DETECTION = ("ood_auroc_epistemic", "ood_auroc_total")
-MOST = dict.fromkeys((*SCORES, *DETECTION), 1.0) | {"nll": 30.0, "all_class_nll": 30.0, "brier": 2.0}
+ATTACK_SUCCESS = "attack_success"
+"""Of a backdoor, where one is simulated (`fedbnn.federation.backdoor`)."""
+SOMETIMES = (*DETECTION, ATTACK_SUCCESS)
+"""Scores that only runs have that ask for them."""
+MOST = dict.fromkeys((*SCORES, *SOMETIMES), 1.0) | {"nll": 30.0, "all_class_nll": 30.0, "brier": 2.0}
 """The greatest value of each, the least is 0; of a negative log-likelihood, the smallest probability gives 27.6."""
 COSTS = ("bytes_up_per_client_round", "bytes_down_per_client_round", "seconds")
 """What a run takes, whichever of its models is scored."""
@@ -92,7 +97,7 @@ POOLED = ("ece", "mce")
 class Evaluation:
     """One client's scores. All but the two named all_class_* are on the client's own classes."""
 
-    scores: dict[str, float]  # by the names in SCORES and, where foreign inputs were asked about, in DETECTION
+    scores: dict[str, float]  # by the names in SCORES and, where they were asked for, in SOMETIMES
     reliability: ReliabilityBins = field(repr=False)
     total: UncertaintyHistogram = field(repr=False)
     epistemic: UncertaintyHistogram = field(repr=False)

@@ -24,17 +24,27 @@ clients of p, which a minority cannot move out of what honest clients say, and r
     allowed_i^2 = 1 - |p_i|^2 + SLACK^2,        w_i = 1 if r_i <= 1, else 1 / r_i^2,
 
 a redescending M-estimator (Huber 1981): the pull w r of a client falls with what is too much. Nor may its answers miss
-the consensus all over the alignment set: from p = E[m | what it knows] follows, with u the uniform distribution,
+those of the others all over the alignment set: from p = E[m | what it knows] follows, with u the uniform distribution,
 
-    E<m - u, p - u> = E|p - u|^2,        so that  b_i = sum_a <c - u, p_i - u> / sum_a |p_i - u|^2  is 1 on average:
+    E<m - u, p - u> = E|p - u|^2,        so that  sum_a <m - u, p_i - u> / sum_a |p_i - u|^2  is 1 on average:
 
-who means what it says is right as often as it claims, also where it claims little. A client is left out (t_i = 0) if
+who means what it says is right as often as it claims, also where it claims little. No m is known. The median c is a bad
+one: what fewer than half of the clients know of is not in it, and where clients hold different classes that is most of
+what there is to know. So each of the others is asked, and the median is taken of what they say, which is between what
+two honest ones say however a minority lies:
 
-    median_j v_j - v_i > max(LEAST, SPREADS * 1.4826 median_j |v_j - median v|)
+    b_i = median over j != i of  sum_a <p_j - u, p_i - u> / sum_a |p_i - u|^2
 
-for v_i = b_i or v_i = mean_a w_i(a), as Hampel (1974) rejects: clients that hold other classes disagree at some points,
-as all honest ones do, and the usual spread of that is what a client may have. Who claims NOTHING, p near u, need not be
-right. If all are as unsure as that, all weights are 1 and it is the mean.
+A client is left out (t_i = 0) that is, for v_i = b_i or v_i = mean_a w_i(a), unusually far below the others, as Hampel
+(1974) rejects, and not even half as good as is usual:
+
+    v_i < v - max(v / 2, SPREADS * 1.4826 median of v_j - v over those j that are not below v, LEAST)
+
+with v the median over clients. Clients that hold other classes disagree at some points, as all honest ones do, and the
+usual spread of that is what a client may have; lies make v_i smaller, so it is the spread of the upper half. Where most
+agree well that is little, and who holds what few others do is no liar for it: half of what is usual may be missing. Who
+claims NOTHING, p near u, need not be right. If all are as unsure as that, all weights are 1 and it is the mean. A
+judgement that would leave fewer than half of the clients is none, and leaves all.
 
 Logits can grow without any change of p. Those of a client at a point that are longer than LONGEST times the median
 length there are made as short as that.
@@ -45,10 +55,10 @@ that of all records. So a rule R joins beliefs, and sites keep their mean, but f
 
     phi_bar = R(f) + 1/N sum_i min(1, (LONGEST median_j |site_j| / |site_i|)^2) site_i
 
-(with the weights t_i w_i in both parts, if the rule has any; t_i judges all that was sent). Where all beliefs agree and
-no site is too long, that is the plain mean, whose fixed point it therefore keeps. A liar that repeats itself lies with
-its site alone, and what lies within LONGEST times the usual length cannot be told from a client with records of its
-own; unless, for the last rule, what it sends disagrees with all that others send.
+(with the weights t_i w_i in both parts, if the rule has any; t_i judges what is believed, and all that was sent). Where
+all beliefs agree and no site is too long, that is the plain mean, whose fixed point it therefore keeps. A liar that
+repeats itself lies with its site alone, and what lies within LONGEST times the usual length cannot be told from a
+client with records of its own; unless, for the last rule, what it sends disagrees with all that others send.
 """
 
 import math
@@ -111,25 +121,31 @@ def agreement(probs: Tensor) -> Tensor:
     return (allowed / apart.clamp_min(1e-12)).clamp_max(1.0)
 
 
-def trusted(probs: Tensor) -> Tensor:
-    """t_i of each client that sent these distributions, clients x points x classes: 1, or 0 for who is left out."""
-    return _usual(agreement(probs).mean(1)) * _usual(calibration(probs))
+def trusted(*said: Tensor) -> Tensor:
+    """t_i of each client that said these distributions, clients x points x classes: 1, or 0 for who is left out."""
+    trust = torch.stack([_usual(agreement(probs).mean(1)) * _usual(calibration(probs)) for probs in said]).prod(0)
+    return trust if 2 * trust.sum() >= len(trust) else torch.ones_like(trust)
 
 
 def calibration(probs: Tensor) -> Tensor:
     """b_i: how much of what each client claims beyond the uniform distribution the others bear out."""
-    beyond = probs - 1 / probs.shape[-1]
-    centre = _centre(probs) - 1 / probs.shape[-1]
-    claimed = beyond.square().sum(2).mean(1)
-    found = (centre * beyond).sum(2).mean(1) / claimed.clamp_min(1e-12)
-    return torch.where(claimed < NOTHING, 1.0, found)
+    clients, points, classes = probs.shape
+    if clients == 1:
+        return probs.new_ones(1)
+    beyond = (probs - 1 / classes).flatten(1)
+    shared = beyond @ beyond.T
+    claimed = shared.diagonal()
+    others = ~torch.eye(clients, dtype=torch.bool)
+    found = median((shared / claimed.clamp_min(1e-12)[:, None])[others].view(clients, -1).T)
+    return torch.where(claimed / points < NOTHING, 1.0, found)
 
 
 def _usual(values: Tensor) -> Tensor:
     """1 for who is not too far below the others, else 0."""
-    below = median(values) - values
-    spread = 1.4826 * median(below.abs())
-    return (below <= (SPREADS * spread).clamp_min(LEAST)).to(values.dtype)
+    middle = median(values)
+    above = values - middle
+    spread = 1.4826 * median(above[above >= 0])
+    return (-above <= torch.maximum(middle / 2, SPREADS * spread).clamp_min(LEAST)).to(values.dtype)
 
 
 def _centre(probs: Tensor) -> Tensor:
@@ -158,7 +174,7 @@ def joined(x: Tensor, robust: Robust, share: float, sites: Tensor | None = None,
         case "uncertain":
             sent = x if sites is None else x + sites
             believed, told = (one.softmax(-1) if logits else one.clamp_min(0) for one in (x, sent))
-            weights = (agreement(believed) * trusted(told)[:, None]).unsqueeze(-1)
+            weights = (agreement(believed) * trusted(believed, told)[:, None]).unsqueeze(-1)
             said = (shortened(x) if logits else x) + held
             return ((weights * said).sum(0) / weights.sum(0)).float()
         case "median":

@@ -3,7 +3,7 @@
 import math
 from dataclasses import dataclass
 
-from fedbnn.federation.evaluation import COSTS, DETECTION, MEASURES, SCORES
+from fedbnn.federation.evaluation import COSTS, MEASURES, SCORES, SOMETIMES
 from fedbnn.federation.regression_evaluation import REGRESSION_SCORES
 from fedbnn.report.figures import COMPACT, MISSING, UNITS, Spread, best_of, cell, show
 from fedbnn.report.load import Group
@@ -31,10 +31,11 @@ def over_seeds(group: Group, name: str, variant: Variant) -> Spread:
 
 
 def scores(groups: tuple[Group, ...], *, compared: bool = False) -> tuple[str, ...]:
-    """The scores that are told: those of DETECTION only where models were asked about foreign inputs."""
+    """The scores that are told: those of SOMETIMES only where a run has them."""
     results = [result for group in groups for result in group.results]
     of = _compared(groups) if compared else REGRESSION_SCORES if results[0].regression else SCORES
-    return (*of, *DETECTION) if any(math.isfinite(result.ood_auroc_total) for result in results) else of
+    asked = (name for name in SOMETIMES if any(math.isfinite(getattr(one, name, math.nan)) for one in results))
+    return (*of, *asked)
 
 
 def _compared(groups: tuple[Group, ...]) -> tuple[str, ...]:

@@ -139,6 +139,7 @@ class Scores(AnyScores):
     ece: Number
     mce: Number
     all_class_nll: Number
+    attack_success: Number = math.nan
 
 
 class RegressionScores(AnyScores):

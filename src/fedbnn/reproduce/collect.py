@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from fedbnn.federation.evaluation import DETECTION, POOLED, SCORES
+from fedbnn.federation.evaluation import POOLED, SCORES, SOMETIMES
 from fedbnn.models.architectures import ModelSettings, build
 from fedbnn.reproduce import published
 from fedbnn.reproduce.cells import Cell, Entry, identity
@@ -85,7 +85,7 @@ def _run(cell: Cell, *, bins: bool) -> dict[str, Any] | None:
         "run": cell.folder.name,
         "hash": identity(cell.config),
         **{key: result[key] for key in COPIED if key in result},
-        **{key: result[key] for key in DETECTION if key in result},
+        **{key: result[key] for key in SOMETIMES if key in result},
         "models": by_model(result["per_client"]),
         **({"reliability": result["reliability"]} if bins else {}),
     }

@@ -17,7 +17,7 @@ from fedbnn.data.dataset import fingerprint_of
 from fedbnn.data.known import KNOWN
 from fedbnn.data.other_inputs import foreign_inputs
 from fedbnn.data.sources import obtain
-from fedbnn.federation.attack import Attacked
+from fedbnn.federation.attack import Attacked, side_of
 from fedbnn.federation.engines import Engine, InProcess, Site, WorkerPool
 from fedbnn.federation.loop import Federation, roster_of
 from fedbnn.federation.method import Method
@@ -59,6 +59,7 @@ class Prepared:
         if foreign is not None:
             manifest |= {"foreign": source, "foreign_fingerprint": fingerprint_of({"foreign": foreign})}
         chosen = [config.with_method(name).chosen() for name in methods]
+        promised = any(method.protects(config.privacy) for method in chosen)
         sites = make_sites(
             data,
             config.models,
@@ -67,10 +68,11 @@ class Prepared:
             seed=config.seed,
             split=split,
             privacy=config.privacy,
-            identified=any(method.protects(config.privacy) for method in chosen),
+            identified=promised,
             foreign=foreign,
         )
-        config.attack.check(len(sites), data.dataset.classes)
+        config.attack.check(len(sites), data.dataset.classes, side=side_of(sites), promised=promised)
+        sites = config.attack.on_sites(sites, config.seed)
         prepared = cls(data, sites, manifest)
         for method in chosen:
             prepared.check(method)

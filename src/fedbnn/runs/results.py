@@ -19,6 +19,7 @@ from fedbnn.federation.evaluation import (
     ALL_SCORES,
     DETECTION,
     POOLED,
+    SOMETIMES,
     Evaluation,
     Scored,
     headline,
@@ -83,7 +84,7 @@ def without_end(line: Mapping[str, Any], *, scored: bool) -> dict[str, Any]:
 
     Of a client that only was scored, nothing is left.
     """
-    gone = set(DETECTION) if scored else {*ALL_SCORES, *DETECTION, "reliability", "pit", "variants"}
+    gone = set(DETECTION) if scored else {*ALL_SCORES, *SOMETIMES, "reliability", "pit", "variants"}
     kept = {name: value for name, value in line.items() if name not in gone}
     if "variants" in kept:
         variants = kept["variants"].items()
@@ -98,10 +99,10 @@ def _described(evaluation: Scored) -> dict[str, Any]:
 
 
 def score_names(evaluations: Sequence[Scored]) -> list[str]:
-    """The scores that all have: those of DETECTION only where foreign inputs were asked about."""
+    """The scores that all have: those of SOMETIMES only where they were asked for."""
     return [
         *scores_among(evaluations[0].scores),
-        *(name for name in DETECTION if all(name in one.scores for one in evaluations)),
+        *(name for name in SOMETIMES if all(name in one.scores for one in evaluations)),
     ]
 
 

@@ -11,14 +11,14 @@ from flwr.app import Message as FlowerMessage
 
 from fedbnn.base.wording import one_line
 from fedbnn.deployment.flower.wire import unpacked
-from fedbnn.federation.evaluation import ALL_SCORES, DETECTION, Evaluation
+from fedbnn.federation.evaluation import ALL_SCORES, SOMETIMES, Evaluation
 from fedbnn.federation.message import PLAIN_NAME, BadMessage, Message
 from fedbnn.runs.results import FIELDS
 
 LONGEST = 500  # signs of a reason
 MOST_NUMBERS = 100  # diagnostics of a turn
 MOST_VARIANTS = 10
-_TAKEN = {*FIELDS, *ALL_SCORES, *DETECTION}
+_TAKEN = {*FIELDS, *ALL_SCORES, *SOMETIMES}
 
 Failed = Callable[[str, str], None]
 """Told of a node that shares why it cannot go on: "user" or "client", and why."""

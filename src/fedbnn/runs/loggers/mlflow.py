@@ -12,7 +12,7 @@ from typing import Any
 
 from fedbnn.base.errors import UserError
 from fedbnn.base.files import make_folder
-from fedbnn.federation.evaluation import DETECTION, scores_among
+from fedbnn.federation.evaluation import SOMETIMES, scores_among
 from fedbnn.federation.loop import Round
 from fedbnn.runs.collection import flattened
 from fedbnn.runs.config import Config
@@ -95,7 +95,7 @@ class MLflow(Observer):
         self._log(numbers_of(record), record.number)
 
     def run_finished(self, result: dict[str, Any]) -> None:
-        self._log(prefixed("scores", {name: result[name] for name in DETECTION if name in result}), result["rounds"])
+        self._log(prefixed("scores", {name: result[name] for name in SOMETIMES if name in result}), result["rounds"])
         with _quiet(), _telling(self.uri):
             self._client.set_terminated(self._run)
         self._run = ""

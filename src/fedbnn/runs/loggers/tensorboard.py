@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Any
 
 from fedbnn.base.errors import UserError
-from fedbnn.federation.evaluation import DETECTION
+from fedbnn.federation.evaluation import SOMETIMES
 from fedbnn.federation.loop import Round
 from fedbnn.runs.config import Config
 from fedbnn.runs.loggers.numbers import numbers_of, prefixed
@@ -50,7 +50,7 @@ class TensorBoard(Observer):
         writer.flush()
 
     def run_finished(self, result: dict[str, Any]) -> None:
-        found = {name: result[name] for name in DETECTION if name in result}
+        found = {name: result[name] for name in SOMETIMES if name in result}
         for name, value in prefixed("scores", found).items():
             self._writer.add_scalar(name, value, result["rounds"])
         self.close()
