@@ -6,7 +6,7 @@ on the host's device.
 
 import time
 import traceback
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -60,7 +60,8 @@ class Placed(Mapping[int, Site]):
 class ClientHost:
     """Some clients, their states, and the method's client half.
 
-    At most `in_memory` states are held at once, the others in files in `folder`.
+    At most `in_memory` states are held at once, the others in files in `folder`. With `clients` it begins with these
+    alone; hosts of the same sites that share the folder can leave clients to each other.
     """
 
     def __init__(
@@ -71,15 +72,16 @@ class ClientHost:
         device: torch.device = CPU,
         in_memory: int = IN_MEMORY,
         folder: Path | None = None,
+        clients: Collection[int] | None = None,
     ) -> None:
         self.method = method
         self.sites = Placed(sites, device)
         self.seed = seed
         self.device = device
         self.states = ClientStates(method.client_state, in_memory, folder, device)
-        for index, site in self.sites.items():
+        for index in self.sites if clients is None else clients:
             with self._guard(index, Stream((seed, "init", index), device)):
-                self.states[index] = method.client_init(site.client)
+                self.states[index] = method.client_init(self.sites[index].client)
 
     def update(self, client: int, round_number: int, message: Message) -> Reply:
         start = time.perf_counter()
@@ -137,7 +139,7 @@ class ClientHost:
         self.states.save(folder)
 
     def load(self, folder: Path) -> None:
-        for client in self.sites:
+        for client in self.states:
             state = self.method.client_state.from_tensors(read_state(state_file(folder, client)))
             self.states[client] = state.to(self.device)
 

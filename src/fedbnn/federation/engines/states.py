@@ -88,6 +88,17 @@ class ClientStates(MutableMapping[int, State]):
     def __len__(self) -> int:
         return len(self._held) + len(self._filed)
 
+    def leave(self, client: int) -> None:
+        """Put a state into its file in the folder, for whoever shares that and takes it."""
+        if client in self._held:
+            save_file(self._held.pop(client).to(CPU).tensors(), state_file(self._folder, client))
+        else:
+            self._filed.remove(client)
+
+    def take(self, client: int) -> None:
+        """Have the state that another one left in the folder."""
+        self._filed.add(client)
+
     def save(self, folder: Path) -> None:
         """Every state as a file in this folder."""
         for client in self:

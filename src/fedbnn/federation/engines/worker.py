@@ -45,7 +45,9 @@ class Worker:
             sites = handover.Handed(folder / "sites", header["clients"], most)
             device = torch.device(header["device"])
             method = method_from(header["method"])
-            self.host = ClientHost(method, sites, header["seed"], device, most, folder / "states")
+            self.host = ClientHost(
+                method, sites, header["seed"], device, most, folder / "states", clients=header["share"]
+            )
         elif request == "update":
             message = Message.from_bytes(payload)
             for client in header["clients"]:
@@ -67,6 +69,12 @@ class Worker:
             arrays = {part.name: getattr(prediction, part.name) for part in fields(prediction)}
             known = {name: array for name, array in arrays.items() if array is not None}
             self._send({"client": header["client"]}, Message(known).to_bytes())
+        elif request == "leave":
+            for client in header["clients"]:
+                self._started.states.leave(client)
+        elif request == "take":
+            for client in header["clients"]:
+                self._started.states.take(client)
         elif request == "save":
             self._started.save(Path(header["folder"]))
         elif request == "load":
