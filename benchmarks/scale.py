@@ -8,6 +8,8 @@ which a tenth takes part. Peak memory is the kernel's count (VmHWM), of the serv
 An exponent is the slope of log(value) against log(size) between the two largest sizes: 0 does not grow, 1 is linear.
 
 The memory of the server's process holds the data set itself, and with outputs every client's last ones.
+
+Parts that are skipped stay in the file as they are.
 """
 
 import argparse
@@ -35,6 +37,11 @@ from fedbnn.models.architectures import ModelSettings
 from fedbnn.models.training import TrainingSettings
 
 PARTS = ("clients", "points", "classes")
+MEASURED = {
+    "worker, MB": "memory of a worker",
+    "server, MB": "of the server's process",
+    "round, seconds a client": "a client's turn",
+}
 RECORDS = 10  # a client
 SMALL = (ModelSettings("mlp", options={"hidden": [16]}), ModelSettings("cnn2", options={"channels": [4, 8]}))
 Results = dict[str, Any]
@@ -117,6 +124,18 @@ def exponent(results: Sequence[Results], by: str, of: str) -> float:
     return math.log(two[of] / one[of]) / math.log(two[by] / one[by])
 
 
+def table(results: Results, part: str) -> list[str]:
+    """As in docs/engines.md."""
+    lines = [f"| {part} | {' | '.join(MEASURED.values())} |", "|---|---|---|---|"]
+    for one in results[part]:
+        shown = (
+            f"{one['worker, MB']:.0f} MB | {one['server, MB']:.0f} MB | {1e3 * one['round, seconds a client']:.0f} ms"
+        )
+        lines.append(f"| {one[part]} | {shown} |")
+    exponents = " | ".join(f"{results[f'{part}: exponent of {of}']:.2f}" for of in MEASURED)
+    return [*lines, f"| exponent | {exponents} |"]
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--clients", type=int, nargs="+", default=[20, 200, 2000])
@@ -130,7 +149,8 @@ def main() -> None:
     if arguments.one:
         print(json.dumps(measured(Size(**json.loads(arguments.one)))))
         return
-    results: Results = {}
+    kept = arguments.json is not None and arguments.json.exists()
+    results: Results = json.loads(arguments.json.read_text()) if kept else {}
     sizes = {
         "clients": [Size(arguments.method, clients=n) for n in arguments.clients],
         "points": [Size(arguments.method, clients=50, points=n) for n in arguments.points],
@@ -140,9 +160,8 @@ def main() -> None:
         if part not in arguments.skip:
             found = [alone(size) for size in several]
             results[part] = found
-            for of in ("server, MB", "worker, MB", "round, seconds a client"):
-                results[f"{part}: exponent of {of}"] = exponent(found, part, of)
-                print(f"{part}: {of} grows with exponent {results[f'{part}: exponent of {of}']:.2f}", flush=True)
+            results |= {f"{part}: exponent of {of}": exponent(found, part, of) for of in MEASURED}
+            print("\n".join(table(results, part)), flush=True)
     if arguments.json:
         arguments.json.write_text(json.dumps(results, indent=2) + "\n")
 

@@ -21,6 +21,7 @@ from fedbnn.methods.consensus import Rule, join, output_of, target_of
 from fedbnn.methods.gaussian_consensus import gaussian_target, join_gaussians
 from fedbnn.methods.mechanisms import mechanism_of
 from fedbnn.methods.mechanisms.mechanism import ConsensusState, Uploads
+from fedbnn.methods.part import ASKED, TOLD, Choice, dispute, most_disputed, part_at, random_part
 from fedbnn.methods.robust import Robust, joined
 from fedbnn.models.regression import Answer, Mixture
 from fedbnn.privacy import Guarantee, PrivacySettings
@@ -63,9 +64,20 @@ class Exchange(Method[S, ConsensusState]):
         default=0.3, ge=0, lt=0.5, description="share of the clients that robust = 'trimmed' leaves out at either end"
     )
     sharpen: float = Field(default=3.0, gt=0, description="power of the sharpened, corrected and by_class consensus")
+    points_per_round: int = Field(
+        default=0,
+        ge=0,
+        description="alignment points that clients are told of, and asked about, in a round, for large alignment sets; "
+        "0, or as many as there are: all of them",
+    )
+    points: Choice = Field(
+        default="random",
+        description="which these are: random, or disputed (where clients' latest answers are furthest apart)",
+    )
 
     def check_client(self, client: Client) -> None:
         super().check_client(client)
+        self._check_parts(client.privacy)
         if client.privacy.on:
             _classes_only(client.privacy, client.regression)
             client.privacy.check_records(client.name, len(client.train))
@@ -95,6 +107,14 @@ class Exchange(Method[S, ConsensusState]):
         phi = said(own(), rule) if self.gamma < 1 else torch.zeros_like(phi_bar)  # not worth the time
         return (gaussian_target if client.regression else target_of)(phi_bar, phi, self.gamma, rule)
 
+    def told(self, client: Client, message: Message) -> Client:
+        """The client with the points of the alignment set that this message tells the consensus of."""
+        return part_at(client, message, TOLD) if self.points_per_round else client
+
+    def asked(self, client: Client, message: Message) -> Client:
+        """The client with the points of the alignment set that this message asks about."""
+        return part_at(client, message, ASKED) if self.points_per_round else client
+
     def exchange_of(self, client: Client, message: Message) -> int:
         return mechanism_of(client.privacy).exchange_of(message, client.privacy)
 
@@ -121,6 +141,7 @@ class Exchange(Method[S, ConsensusState]):
                 f"method '{self.name}' exchanges outputs on the alignment set: data.alignment must be at least 1"
             )
         _classes_only(roster.privacy, roster.regression)
+        self._check_parts(roster.privacy)
         if self.robust != "none" and roster.regression:
             raise UserError(
                 f"methods.{self.name}.robust = '{self.robust}' joins what clients say of classes, but data.task = "
@@ -144,6 +165,23 @@ class Exchange(Method[S, ConsensusState]):
     def server_update(
         self, state: ConsensusState, replies: Mapping[int, Message], roster: Roster, rng: Stream
     ) -> ConsensusState:
+        new = self._joined(state, replies, roster)
+        if not 0 < self.points_per_round < len(roster.alignment) or new.phi_bar is None:
+            return new
+        assert isinstance(new, Uploads)
+        first = new.asked is None
+        told = self._part(new, roster, rng.child("told")) if first else new.asked
+        return replace(new, told=told, asked=self._part(new, roster, rng.child("asked")))
+
+    def _part(self, state: Uploads, roster: Roster, rng: Stream) -> Tensor:
+        """The points that the next exchange, or the one after it, is about."""
+        if self.points == "random":
+            return random_part(len(roster.alignment), self.points_per_round, rng)
+        logits = self.rule(roster.privacy) == "mean_logits"
+        apart = dispute(state.phi[state.received], logits=logits, regression=roster.regression)
+        return most_disputed(apart, self.points_per_round)
+
+    def _joined(self, state: ConsensusState, replies: Mapping[int, Message], roster: Roster) -> ConsensusState:
         rule, mechanism = self.rule(roster.privacy), mechanism_of(roster.privacy)
         if roster.regression:
             return mechanism.server_update(state, replies, roster, lambda phi: join_gaussians(phi, rule))
@@ -160,6 +198,22 @@ class Exchange(Method[S, ConsensusState]):
         new = mechanism.server_update(state, replies, roster, consensus)
         assert isinstance(new, Uploads)
         return new if beliefs is None else replace(new, belief=beliefs)
+
+    def _check_parts(self, privacy: PrivacySettings) -> None:
+        """Raise a UserError where a part of the alignment set is no good."""
+        if not self.points_per_round:
+            return
+        named = f"methods.{self.name}.points_per_round = {self.points_per_round}"
+        if privacy.on:
+            raise UserError(
+                f"{named}: noise of privacy.mechanism = '{privacy.mechanism}' is planned for the whole alignment set; "
+                "set one of both to 0 and none"
+            )
+        if self.adds_up:
+            raise UserError(
+                f"{named}: what a head holds that others do not is what it sent beyond the consensus, for which it "
+                f"needs that at all points; set it to 0, or methods.{self.name}.head to false"
+            )
 
     @property
     def adds_up(self) -> bool:

@@ -143,13 +143,14 @@ class FedBNN(FunctionSpacePrior, BayesianTraining, Exchange[FedBNNState]):
         if self.exchange_of(client, message) > 0:
             return self.replied(state, client, message, round_number, partial(self.phi, state, client, rng), {})
         info: dict[str, float] = {}
+        told, asked = self.told(client, message), self.asked(client, message)
         if self.network_learns(client, round_number):
-            state, info = self.learned(state, client, message, round_number, rng)
+            state, info = self.learned(state, told, message, round_number, rng)
         if self.head and not client.privacy.on:
             head = self.regression_head(client) if client.regression else self.head_of(client)
             sent = head.speak(message.get("phi_bar"), state.sent)
             state = replace(state, sent=sent.to(client.device))
-        phi = partial(self.phi, state, client, rng.child("upload"))
+        phi = partial(self.phi, state, asked, rng.child("upload"))
         return self.replied(state, client, message, round_number, phi, info)
 
     def network_learns(self, client: Client, round_number: int) -> bool:

@@ -82,14 +82,15 @@ class FedBNNPaper(FunctionSpacePrior, BayesianTraining, Exchange[PaperState]):
         if self.exchange_of(client, message) > 0:
             return self.replied(state, client, message, round_number, partial(self.phi, state.q, client, rng), {})
         q, prior, info = state.q, self.alone_prior(client), {}
-        target = self.target(message, client, partial(self.phi, q, client, rng.child("own")))
+        told, asked = self.told(client, message), self.asked(client, message)
+        target = self.target(message, told, partial(self.phi, q, told, rng.child("own")))
         if target is not None:
-            psi, info["prior_loss"] = self.tune_prior(q, target, client, rng)
+            psi, info["prior_loss"] = self.tune_prior(q, target, told, rng)
             prior, q = psi.with_sd_at_least(self.prior_sd_floor), Gaussian(torch.cat([psi.mean, q.rho]))
         q, info["loss"] = self.train(q, prior, client, client.training.passes(round_number), rng)
         info |= {"kl": float(kl_divergence(q, prior)), "mean_sd": float(q.sd.mean())}
         new = PaperState(q.theta)
-        phi = partial(self.phi, q, client, rng.child("upload"))
+        phi = partial(self.phi, q, asked, rng.child("upload"))
         return self.replied(new, client, message, round_number, phi, info)
 
     def phi(self, q: Gaussian, client: Client, rng: Stream) -> Answer:

@@ -53,12 +53,13 @@ class FedMD(PointTraining, Exchange[FedMDState]):
             phi = partial(point_outputs, state.weights, client, client.alignment)
             return self.replied(state, client, message, round_number, phi, {})
         weights, info = state.weights, {}
-        target = self.target(message, client, partial(point_outputs, weights, client, client.alignment))
+        told, asked = self.told(client, message), self.asked(client, message)
+        target = self.target(message, told, partial(point_outputs, weights, told, told.alignment))
         if target is not None:
-            weights, info["digest_loss"] = self.digest(weights, target, client, rng)
+            weights, info["digest_loss"] = self.digest(weights, target, told, rng)
         weights, info["loss"] = self.train(weights, client, client.training.passes(round_number), rng)
         new = FedMDState(weights)
-        phi = partial(point_outputs, weights, client, client.alignment)
+        phi = partial(point_outputs, weights, asked, asked.alignment)
         return self.replied(new, client, message, round_number, phi, info)
 
     def digest(self, weights: Tensor, target: Tensor, client: Client, rng: Stream) -> tuple[Tensor, float]:

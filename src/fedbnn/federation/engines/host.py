@@ -6,7 +6,7 @@ on the host's device.
 
 import time
 import traceback
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -60,7 +60,8 @@ class Placed(Mapping[int, Site]):
 class ClientHost:
     """Some clients, their states, and the method's client half.
 
-    Who has no state among those that are given begins with its first.
+    Who has no state among those that are given begins with its first. With `clients` it begins with these alone, and
+    others of the sites may come.
     """
 
     def __init__(
@@ -70,17 +71,18 @@ class ClientHost:
         seed: int,
         device: torch.device = CPU,
         states: ClientStates | None = None,
+        clients: Collection[int] | None = None,
     ) -> None:
         self.method = method
         self.sites = Placed(sites, device)
         self.seed = seed
         self.device = device
         self.states = ClientStates(method.client_state, device=device) if states is None else states
-        for index, site in self.sites.items():
+        for index in self.sites if clients is None else clients:
             if index in self.states:
                 continue
             with self._guard(index, Stream((seed, "init", index), device)):
-                self.states[index] = method.client_init(site.client)
+                self.states[index] = method.client_init(self.sites[index].client)
 
     def update(self, client: int, round_number: int, message: Message, keep: bool = True) -> Reply:
         """One turn; unless the new state is kept, the client goes on from the one before."""
@@ -140,7 +142,7 @@ class ClientHost:
         self.states.save(folder)
 
     def load(self, folder: Path) -> None:
-        for client in self.sites:
+        for client in self.states:
             state = self.method.client_state.from_tensors(read_state(state_file(folder, client)))
             self.states[client] = state.to(self.device)
 

@@ -1,15 +1,16 @@
 """Clients spread over worker processes on this machine, one per core, one torch thread each.
 
-A client's state stays with the worker that has the client; only messages and scores cross the pipes. Workers are
-plain subprocesses, so scripts need no `if __name__ == "__main__"` and a worker outlives one run of many. One that dies
-is replaced (`remote`), and results are the same bit for bit.
+A client's state stays with the worker that has the client; only messages and scores cross the pipes. Where only some
+clients take part and one worker has too many of them, others take over some, whose states are files. Workers are plain
+subprocesses, so scripts need no `if __name__ == "__main__"` and a worker outlives one run of many. One that dies is
+replaced (`remote`), and results are the same bit for bit.
 """
 
 import selectors
 import shutil
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, cast
@@ -22,7 +23,7 @@ from fedbnn.base.files import telling
 from fedbnn.federation.engines import frames, handover
 from fedbnn.federation.engines.engine import ClientFailure, Reply, Site
 from fedbnn.federation.engines.remote import RemoteWorker
-from fedbnn.federation.engines.states import IN_MEMORY
+from fedbnn.federation.engines.states import IN_MEMORY, state_file
 from fedbnn.federation.evaluation import Scored, scored_from
 from fedbnn.federation.message import Message
 from fedbnn.federation.method import Method
@@ -49,6 +50,26 @@ def balanced(costs: Mapping[int, float], workers: int) -> list[list[int]]:
     return [sorted(share) for share in shares]
 
 
+def evened(shares: Sequence[Sequence[int]], costs: Mapping[int, float]) -> dict[int, int]:
+    """Which clients go to which other worker, so that those with a cost are spread evenly.
+
+    One goes from the busiest worker to the idlest if it costs at most half of what lies between both, the dearest of
+    such first. Of shares that are `balanced` and all asked, nobody goes.
+    """
+    homes = {client: worker for worker, share in enumerate(shares) for client in share if client in costs}
+    places = dict(homes)
+    while True:
+        load = [0.0] * len(shares)
+        for client, worker in places.items():
+            load[worker] += costs[client]
+        busiest, idlest = max(range(len(load)), key=load.__getitem__), min(range(len(load)), key=load.__getitem__)
+        half = (load[busiest] - load[idlest]) / 2
+        fitting = [client for client, worker in places.items() if worker == busiest and 0 < costs[client] <= half]
+        if not fitting:
+            return {client: worker for client, worker in places.items() if worker != homes[client]}
+        places[max(fitting, key=lambda client: (costs[client], client))] = idlest
+
+
 class WorkerPool:
     """An Engine over worker processes, which compute on one device and hold `in_memory` clients each at once."""
 
@@ -59,14 +80,18 @@ class WorkerPool:
         self._in_memory = in_memory
         self._workers = [RemoteWorker() for _ in range(workers)]
         self._folder = tempfile.TemporaryDirectory(prefix="fedbnn-")
+        self._costs: dict[int, float] = {}
         self._shares: list[list[int]] = []
+        self._states: list[Path] = []  # of each worker, the folder of its clients' states
 
     def start(self, method: Method[Any, Any], sites: Sequence[Site], seed: int) -> None:
         before = list(Path(self._folder.name).iterdir())
         with telling(Path(self._folder.name)):
             folder = Path(tempfile.mkdtemp(dir=self._folder.name))
             handover.write(folder / "sites", sites)
-        self._shares = balanced({site.client.index: cost(site) for site in sites}, len(self._workers))
+        self._costs = {site.client.index: cost(site) for site in sites}
+        self._shares = balanced(self._costs, len(self._workers))
+        self._states = [folder / f"states-{number}" for number in range(len(self._workers))]
         for worker in self._workers:
             worker.names = {site.client.index: site.client.name for site in sites}
         cls = type(method)
@@ -78,11 +103,12 @@ class WorkerPool:
             "method": {"class": f"{cls.__module__}:{cls.__qualname__}", "settings": asdict(cast(Any, method))},
             "seed": seed,
             "device": str(self._device),
+            "clients": sorted(self._costs),
         }
         self._everyone(
             [
-                {**header, "clients": share, "states": str(folder / f"states-{number}")}
-                for number, share in enumerate(self._shares)
+                {**header, "share": share, "states": str(states)}
+                for share, states in zip(self._shares, self._states, strict=True)
             ]
         )
         for old in before:  # of the run before, whose clients nobody has any more
@@ -137,6 +163,7 @@ class WorkerPool:
         self, request: str, round_number: int, messages: Mapping[int, Message], **more: Any
     ) -> dict[int, list[frames.Frame]]:
         """One frame a worker and message: what goes to all clients alike crosses each pipe once."""
+        self._even_out(messages)
         requests: dict[int, list[frames.Frame]] = {}
         for worker, share in enumerate(self._shares):
             groups: dict[int, list[int]] = {}
@@ -150,8 +177,35 @@ class WorkerPool:
             ]
         return requests
 
+    def _even_out(self, asked: Collection[int]) -> None:
+        """Move clients between workers where those that are asked would keep one of them busy for longer."""
+        moves = evened(self._shares, {client: self._costs[client] for client in asked})
+        if not moves:
+            return
+        homes = {client: worker for worker, share in enumerate(self._shares) for client in share}
+        self._tell("leave", {client: homes[client] for client in moves})
+        for client, worker in moves.items():
+            old, new = (state_file(self._states[place], client) for place in (homes[client], worker))
+            old.replace(new)
+        homes |= moves
+        self._shares = [sorted(c for c in homes if homes[c] == worker) for worker in range(len(self._workers))]
+        for remote, share in zip(self._workers, self._shares, strict=True):
+            remote.now_has(share)
+        self._tell("take", moves)
+
+    def _tell(self, request: str, places: Mapping[int, int]) -> None:
+        """Tell workers of clients that come or go."""
+        several: dict[int, list[int]] = {}
+        for client in sorted(places):
+            several.setdefault(places[client], []).append(client)
+        self._done({worker: {"request": request, "clients": clients} for worker, clients in several.items()})
+
     def _everyone(self, headers: list[dict[str, Any]]) -> None:
-        for _ in self._exchange({worker: [frames.Frame(header)] for worker, header in enumerate(headers)}):
+        self._done(dict(enumerate(headers)))
+
+    def _done(self, headers: Mapping[int, dict[str, Any]]) -> None:
+        """Have workers do what they answer nothing to."""
+        for _ in self._exchange({worker: [frames.Frame(header)] for worker, header in headers.items()}):
             pass
 
     def _exchange(self, requests: Mapping[int, list[frames.Frame]]) -> Iterator[frames.Frame]:

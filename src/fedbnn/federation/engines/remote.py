@@ -10,7 +10,7 @@ import os
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import IO, Any, cast
 
@@ -82,6 +82,10 @@ class RemoteWorker:
         if "client" in frame.header:
             self._answered.add(frame.header["client"])
         return frame
+
+    def now_has(self, share: Sequence[int]) -> None:
+        """These are its clients from now on: whoever takes over begins with them."""
+        self._start = self._start._replace(header={**self._start.header, "share": list(share)})
 
     def finish(self) -> None:
         """Read on to the end of what it is doing."""

@@ -105,6 +105,10 @@ class ClientStates(MutableMapping[int, State]):
     def __len__(self) -> int:
         return len({*self._held, *self._filed})
 
+    def take(self, client: int) -> None:
+        """Have the state whose file somebody has put into the folder."""
+        self._filed.add(client)
+
     def save(self, folder: Path) -> None:
         """Every state as a file in this folder."""
         for client in self:

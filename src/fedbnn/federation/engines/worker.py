@@ -52,7 +52,7 @@ class Worker:
             method = method_from(header["method"])
             kind, answered = method.client_state, header.get("answered", ())
             self.states = LastingStates(kind, most, Path(header["states"]), device, header["number"], answered)
-            self.host = ClientHost(method, sites, header["seed"], device, self.states)
+            self.host = ClientHost(method, sites, header["seed"], device, self.states, header["share"])
         elif request == "update":
             message = Message.from_bytes(payload)
             for client in header["clients"]:
@@ -79,6 +79,12 @@ class Worker:
             arrays = {part.name: getattr(prediction, part.name) for part in fields(prediction)}
             known = {name: array for name, array in arrays.items() if array is not None}
             self._send({"client": header["client"]}, Message(known).to_bytes())
+        elif request == "leave":
+            for client in header["clients"]:
+                del self._started.states[client]
+        elif request == "take":
+            for client in header["clients"]:
+                self._started.states.take(client)
         elif request == "save":
             self._started.save(Path(header["folder"]))
         elif request == "load":

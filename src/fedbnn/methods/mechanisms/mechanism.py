@@ -3,14 +3,16 @@
 from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import ClassVar
 
 import torch
 from torch import Tensor
 
-from fedbnn.federation.message import Message, Numbers, UploadSpec
+from fedbnn.federation.message import Form, Message, Numbers, UploadSpec
 from fedbnn.federation.method import Client, Roster, State
 from fedbnn.methods.consensus import Rule, output_form
+from fedbnn.methods.part import ASKED, TOLD
 from fedbnn.privacy import PrivacySettings
 from fedbnn.privacy.mechanism import Mechanism
 
@@ -98,11 +100,38 @@ class ExchangeMechanism(Mechanism):
 
 @dataclass(frozen=True, kw_only=True)
 class Uploads(ConsensusState):
-    """Every client's latest output on the alignment set."""
+    """Every client's latest output on the alignment set.
+
+    Where a round is about a part of it (`fedbnn.methods.part`), also which points are told and asked next.
+    """
 
     phi: Tensor  # clients x points x classes; zeros for a client that has sent nothing yet
     received: Tensor  # clients: whether it has sent anything that is used
     belief: Tensor | None = None  # of what adds up, the latest that each believes, where robust rules ask for it
+    told: Tensor | None = None  # points, in ascending order; None: all
+    asked: Tensor | None = None  # points of those that have answered before; None: all
+
+    def asked_of(self, client: int) -> Tensor | None:
+        """The points that this client is asked about; None: all of them."""
+        return self.asked if bool(self.received[client]) else None
+
+    def message_to(self, client: int) -> Message:
+        if self.told is None:
+            return self.message()
+        return self._whole if self.asked_of(client) is None else self._part
+
+    # Made once, so that all clients are sent the same piece of memory.
+
+    @cached_property
+    def _whole(self) -> Message:
+        assert self.phi_bar is not None
+        assert self.told is not None
+        return Message({"phi_bar": self.phi_bar[self.told], TOLD: self.told})
+
+    @cached_property
+    def _part(self) -> Message:
+        assert self.asked is not None
+        return Message({**self._whole.arrays, ASKED: self.asked})
 
     def heard(self, replies: Mapping[int, Message]) -> Tensor:
         """Which clients something is known of with these replies."""
@@ -130,8 +159,11 @@ class OutputsMechanism(ExchangeMechanism):
     """Clients send class scores on the alignment set; the server joins the latest of every client."""
 
     def expected_upload(self, roster: Roster, rule: Rule) -> UploadSpec:
-        shape = (len(roster.alignment), roster.outputs)
-        return {"phi": Numbers(shape) if roster.regression else output_form(rule, shape)}
+        return {"phi": _form(len(roster.alignment), roster, rule)}
+
+    def expected_reply(self, roster: Roster, message: Message, rule: Rule) -> UploadSpec:
+        asked = message.get(ASKED)
+        return self.expected_upload(roster, rule) if asked is None else {"phi": _form(len(asked), roster, rule)}
 
     def server_init(self, roster: Roster) -> ConsensusState:
         phi = torch.zeros(roster.clients, len(roster.alignment), roster.outputs)
@@ -143,7 +175,14 @@ class OutputsMechanism(ExchangeMechanism):
         assert isinstance(state, Uploads)
         phi, received = state.phi.clone(), state.received.clone()
         for client, reply in replies.items():
-            phi[client], received[client] = reply.arrays["phi"], True
+            asked = state.asked_of(client)
+            phi[client, slice(None) if asked is None else asked], received[client] = reply.arrays["phi"], True
         if not bool(received.any()):
             return state
         return replace(state, phi=phi, received=received, phi_bar=join(phi[received]))
+
+
+def _form(points: int, roster: Roster, rule: Rule) -> Form:
+    """Of outputs on so many points."""
+    shape = (points, roster.outputs)
+    return Numbers(shape) if roster.regression else output_form(rule, shape)
