@@ -1,5 +1,6 @@
 """The page as data for the template: title, headline numbers, sections of charts, tables."""
 
+from functools import cache
 from typing import Any
 
 from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined, select_autoescape
@@ -43,6 +44,7 @@ MOST_COLUMNS = 6
 """Settings of more methods than this are told in words: a column a method would not fit the page."""
 
 
+@cache  # to compile the templates takes longer than to fill them in
 def environment(*packages: str) -> Environment:
     """Templates of these packages, in which everything is escaped that is not markup of ours."""
     return Environment(
