@@ -1,4 +1,6 @@
-"""What tests of whole runs share: a federation small enough to run in a tenth of a second."""
+"""What tests share: a federation small enough to run in a tenth of a second, and worker processes."""
+
+from contextlib import closing
 
 import pytest
 from hypothesis import settings
@@ -41,3 +43,19 @@ TINY = (
 def tiny():
     """Overrides, as `load_config` and `--set` take them."""
     return TINY
+
+
+@pytest.fixture(scope="session")
+def one_worker():
+    with closing(WorkerPool(1)) as pool:  # noqa: F405
+        yield pool
+
+
+@pytest.fixture(scope="session")
+def two_workers():
+    """One pool for one federation after the other: a worker takes seconds to start, and nothing of a run stays in it.
+
+    Whoever kills workers, or lets them fail, takes a pool of his own.
+    """
+    with closing(WorkerPool(2)) as pool:  # noqa: F405
+        yield pool
