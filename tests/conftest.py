@@ -1,4 +1,8 @@
-"""What tests of whole runs share: a federation small enough to run in a tenth of a second."""
+"""What tests share: a federation small enough to run in a tenth of a second, and worker processes."""
+
+import os
+import tempfile
+from contextlib import closing
 
 import pytest
 from hypothesis import settings
@@ -9,6 +13,22 @@ from fedbnn import *  # noqa: F403, the constants of all it loads are among thos
 # The same examples every time, and no opinion on how long one takes: time is measured in benchmarks/.
 settings.register_profile("fedbnn", derandomize=True, deadline=None, max_examples=60)
 settings.load_profile("fedbnn")
+
+
+def _fits(place):
+    """Whether a folder in memory takes all that tests write, scripts among it."""
+    try:
+        found = os.statvfs(place)
+    except OSError:
+        return False
+    room = found.f_bavail * found.f_frsize > 2 * 2**30
+    return room and not found.f_flag & os.ST_NOEXEC and os.access(place, os.W_OK)
+
+
+# Ledgers and run folders are on disk before the next step, for which a test would wait thousands of times.
+if "TMPDIR" not in os.environ and _fits("/dev/shm"):
+    os.environ["TMPDIR"] = "/dev/shm"
+    tempfile.tempdir = None
 
 
 @pytest.hookimpl(trylast=True)
@@ -41,3 +61,19 @@ TINY = (
 def tiny():
     """Overrides, as `load_config` and `--set` take them."""
     return TINY
+
+
+@pytest.fixture(scope="session")
+def one_worker():
+    with closing(WorkerPool(1)) as pool:  # noqa: F405
+        yield pool
+
+
+@pytest.fixture(scope="session")
+def two_workers():
+    """One pool for one federation after the other: a worker takes seconds to start, and nothing of a run stays in it.
+
+    Whoever kills workers, or lets them fail, takes a pool of his own.
+    """
+    with closing(WorkerPool(2)) as pool:  # noqa: F405
+        yield pool

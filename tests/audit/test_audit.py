@@ -46,6 +46,8 @@ SMALL = (
 
 def configured(mechanism, method="fedmd", **privacy):
     changes = [f"privacy.{name}={value}" for name, value in privacy.items()]
+    if mechanism == "dp_moments":  # a sum: the adversary takes all but the canary away from it, however many there are
+        changes.append("partition.records_per_class=1")
     return load_config(None, [*SMALL, f"method={method}", f"privacy.mechanism={mechanism}", *changes])
 
 
@@ -70,6 +72,11 @@ def repeatable_noise(monkeypatch):
 
 @pytest.fixture
 def attacked(quick, repeatable_noise):
+    """So many trials that simulated audits of N(0, 1) and N(mu, 1), 60 to 150 of each, caught all that is caught here.
+
+    With fresh noise an honest client would be caught in one audit of ten at most: that is the confidence.
+    """
+
     def run(mechanism, trials, **privacy):
         privacy = {"epsilon": 12, "releases": 1, "noise": "continuous", **privacy}  # where the fewest trials tell most
         return audit(configured(mechanism, **privacy), trials=trials, confidence=0.9)
@@ -90,7 +97,7 @@ def attacked(quick, repeatable_noise):
     ],
 )
 def test_honest_clients_are_not_caught_and_the_attack_is_strong(method, mechanism, releases, noise, attacked):
-    found = attacked(mechanism, 300, method=method, releases=releases, noise=noise)
+    found = attacked(mechanism, 200, method=method, releases=releases, noise=noise)
     assert not found.caught
     assert 0.5 * found.mu < found.mu_lower < found.mu
 
@@ -103,12 +110,12 @@ def noise_times(factor, monkeypatch):
 @pytest.mark.parametrize("mechanism", ["dp_teacher", "dp_moments", "output_perturbation"])
 def test_half_the_noise_is_caught(mechanism, attacked, monkeypatch):
     noise_times(0.5, monkeypatch)
-    assert attacked(mechanism, 200).caught
+    assert attacked(mechanism, 120).caught
 
 
 def test_a_fifth_less_noise_is_caught(attacked, monkeypatch):
     noise_times(0.8, monkeypatch)
-    assert attacked("dp_moments", 1300).caught
+    assert attacked("dp_moments", 900).caught
 
 
 def test_gradients_as_long_as_they_are_are_caught(attacked, monkeypatch):
@@ -133,11 +140,11 @@ def forget_what_was_spent(monkeypatch):
     monkeypatch.setattr(ledger.Ledger, "_check", lambda *_: None)
 
 
-@pytest.mark.parametrize(("mechanism", "trials"), [("dp_teacher", 300), ("dp_moments", 200)])
-def test_noise_for_one_release_on_each_of_four_is_caught(mechanism, trials, attacked, monkeypatch):
+@pytest.mark.parametrize("mechanism", ["dp_teacher", "dp_moments"])
+def test_noise_for_one_release_on_each_of_four_is_caught(mechanism, attacked, monkeypatch):
     forget_rounds_in_the_noise(monkeypatch)
     forget_what_was_spent(monkeypatch)
-    assert attacked(mechanism, trials, releases=4).caught
+    assert attacked(mechanism, 150, releases=4).caught
 
 
 def test_noise_for_one_release_is_stopped_by_the_ledger_at_the_second(attacked, monkeypatch):
@@ -149,7 +156,7 @@ def test_noise_for_one_release_is_stopped_by_the_ledger_at_the_second(attacked, 
 def test_a_ledger_that_forgets_is_caught(attacked, monkeypatch):
     """The noise is right for one release, and the server asks for two."""
     forget_what_was_spent(monkeypatch)
-    assert attacked("dp_moments", 650).caught
+    assert attacked("dp_moments", 400).caught
 
 
 def test_noise_that_is_used_twice_is_caught(attacked, monkeypatch):
@@ -320,7 +327,7 @@ def test_workers_play_the_same_trials(quick, tmp_path, monkeypatch):
         here = next(trials)
     assert here.shown != found[0].shown
     assert here.shown[2:4] + here.shown[5:] == found[0].shown[2:4] + found[0].shown[5:]
-    with closing(trials_of.by_workers(configured("none"), False, 2)) as trials, pytest.raises(UserError, match="none"):
+    with closing(trials_of.by_workers(configured("none"), False, 1)) as trials, pytest.raises(UserError, match="none"):
         next(trials)
 
 

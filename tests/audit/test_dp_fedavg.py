@@ -22,6 +22,7 @@ SMALL = (
     "methods.dp_fedavg.steps=2",
     "privacy.noise=continuous",
     "partition.clients=3",
+    "partition.records_per_class=1",  # all but the canary have no gradient: more of them hide it no better
     "data.alignment=30",
     'models=[{name="mlp"}]',
 )
@@ -105,7 +106,7 @@ def test_a_canary_moves_every_step_by_the_clip(monkeypatch, tmp_path):
 
 @pytest.mark.parametrize("rate", [1.0, 0.5])
 def test_honest_steps_are_not_caught(rate):
-    found = audit(configured(sampling_rate=rate, epsilon=12.0), trials=300, confidence=0.9)
+    found = audit(configured(sampling_rate=rate, epsilon=12.0), trials=200, confidence=0.9)
     assert not found.caught
     assert found.mu_lower > 0.4 * found.mu
 
@@ -116,7 +117,7 @@ def test_a_denominator_that_depends_on_the_records_is_caught(monkeypatch):
     def update(self, state, client, message, round_number, rng):
         done = honest(self, state, client, message, round_number, rng)
         start = message.arrays["weights"]
-        moved = (done.message.arrays["weights"] - start) * (30 / (len(client.train) + 10))
+        moved = (done.message.arrays["weights"] - start) * (30 / (len(client.train) + 25))  # of 30, or of 31
         return done._replace(message=type(done.message)({"weights": start + moved}))
 
     monkeypatch.setattr(dp_fedavg.DPFedAvg, "client_update", update)
@@ -130,13 +131,13 @@ def half_the_noise(monkeypatch):
 
 def test_steps_with_half_the_noise_are_caught(monkeypatch):
     half_the_noise(monkeypatch)
-    assert audit(configured(epsilon=12.0), trials=300, confidence=0.9).caught
+    assert audit(configured(epsilon=12.0), trials=200, confidence=0.9).caught
 
 
 def test_unclipped_gradients_are_caught(monkeypatch):
     honest = dp_fedavg.clipped_grid_sum
     monkeypatch.setattr(dp_fedavg, "clipped_grid_sum", lambda network, x, y, clip: honest(network, x, y, 2 * clip))
-    assert audit(configured(epsilon=6.0, sampling_rate=1.0), trials=500, confidence=0.9).caught
+    assert audit(configured(epsilon=12.0, sampling_rate=1.0), trials=400, confidence=0.9).caught
 
 
 def test_an_honest_server_is_not_caught():

@@ -436,9 +436,19 @@ def test_an_audit_proves_nothing(call, monkeypatch):
 
 def test_an_audit_gets_the_configuration_and_the_options(told, tiny):
     changes = [part for change in (*tiny, "privacy.mechanism=dp_moments") for part in ("--set", change)]
-    found = told("audit", *changes, "--set", "privacy.epsilon=1.5", "--trials", 15, "--confidence", 0.9)
+    options = ("--trials", 15, "--confidence", 0.9, "--workers", 1)
+    found = told("audit", *changes, "--set", "privacy.epsilon=1.5", *options)
     assert (found["mechanism"], found["epsilon"], found["trials"], found["confidence"]) == ("dp_moments", 1.5, 15, 0.9)
     assert found["mu"] == pytest.approx(mu_of(1.5), rel=1e-6)
+
+
+@pytest.mark.parametrize(("options", "workers"), [([], 5), (["--workers", 3], 3)])
+def test_an_audit_has_a_worker_for_each_core_or_as_many_as_it_is_told(call, monkeypatch, options, workers):
+    asked = []
+    monkeypatch.setattr(auditing, "audit", lambda *_, **given: asked.append(given["workers"]) or audited(0.3))
+    monkeypatch.setattr("fedbnn.cli.privacy.cores", lambda: 5)
+    assert call("audit", *options)[0] == 0
+    assert asked == [workers]
 
 
 def test_an_audit_ends_in_time(told, tiny):

@@ -404,14 +404,23 @@ def test_a_damaged_turn_falls_back_to_the_one_before(node, caplog):
 # Killed
 
 
-@pytest.mark.parametrize("moment", dying_node.MOMENTS)
-def test_killed_in_a_round_it_goes_on_with_nothing_spent_twice(tmp_path, moment):
-    """SIGKILL in round 1; a process that comes after answers as one that was never killed."""
+@pytest.fixture(scope="module")
+def killed(tmp_path_factory):
+    """The files of sites whose nodes were killed, by the moment."""
     config = small_config("fedbnn", *PRIVATE, "privacy.mechanism=output_perturbation", "privacy.force=true")
-    file = write_sites(tmp_path, config, "[privacy]\nepsilon = 5\ndelta = 1e-5")[0]
-    program = [sys.executable, "-m", "tests.deployment.dying_node", str(file), moment]
-    killed = subprocess.run(program, capture_output=True, text=True, check=False)
-    assert killed.returncode == -9, killed.stderr
+    budget = "[privacy]\nepsilon = 5\ndelta = 1e-5"
+    files = {one: write_sites(tmp_path_factory.mktemp(one), config, budget)[0] for one in dying_node.MOMENTS}
+    words = [str(word) for moment, file in files.items() for word in (file, moment)]
+    program = [sys.executable, "-m", "tests.deployment.dying_node", *words]
+    ended = subprocess.run(program, capture_output=True, text=True, check=False)
+    assert ended.stdout.split() == ["-9"] * len(files), ended.stderr
+    return files
+
+
+@pytest.mark.parametrize("moment", dying_node.MOMENTS)
+def test_killed_in_a_round_it_goes_on_with_nothing_spent_twice(killed, moment):
+    """SIGKILL in round 1; a process that comes after answers as one that was never killed."""
+    file = killed[moment]
     node = Node.from_file(file)
     released = sorted(path.name for path in node.site.client.ledgers.rglob("releases/*.bin"))
     assert node.state.turn().round_number == (1 if moment == "saved" else 0)

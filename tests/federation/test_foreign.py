@@ -1,7 +1,6 @@
 """Foreign inputs: asked about after the last round only, by every scored model, and without a trace elsewhere."""
 
 import json
-from contextlib import closing
 
 import numpy as np
 import pytest
@@ -10,7 +9,7 @@ from sklearn.metrics import roc_auc_score
 
 from fedbnn.base.errors import UserError
 from fedbnn.data import DataSettings, PartitionSettings, federate, load_dataset
-from fedbnn.federation.engines import InProcess, WorkerPool
+from fedbnn.federation.engines import InProcess
 from fedbnn.federation.evaluation import DETECTION, SCORES, evaluate, with_detection
 from fedbnn.federation.loop import Federation
 from fedbnn.federation.sites import make_sites
@@ -62,18 +61,17 @@ def sites():
 
 
 def scores_of(engine, sites):
-    with closing(engine):
-        federation = Federation(FedBNN(prior_steps=2, mc_samples=2), sites, engine=engine)
-        federation.step()
-        asked, plain = federation.evaluate(foreign=True), federation.evaluate()
-        again = federation.predict(0, sites[0].foreign), federation.predict(0, sites[0].evaluation.x)
+    federation = Federation(FedBNN(prior_steps=2, mc_samples=2), sites, engine=engine)
+    federation.step()
+    asked, plain = federation.evaluate(foreign=True), federation.evaluate()
+    again = federation.predict(0, sites[0].foreign), federation.predict(0, sites[0].evaluation.x)
     as_dicts = [{c: {v: e.to_dict() for v, e in found.items()} for c, found in one.items()} for one in (asked, plain)]
     return (*as_dicts, again)
 
 
-def test_engines_agree_and_other_scores_stay(sites):
+def test_engines_agree_and_other_scores_stay(sites, two_workers):
     asked, plain, (foreign, known) = scores_of(InProcess(), sites)
-    pooled, pooled_plain, _ = scores_of(WorkerPool(2), sites)
+    pooled, pooled_plain, _ = scores_of(two_workers, sites)
     assert asked == pooled
     assert plain == pooled_plain
     for client, found in asked.items():

@@ -1,7 +1,6 @@
 """Label priors from the method through the engines: which are asked for, and what they do."""
 
-from collections.abc import Iterator, Mapping
-from contextlib import closing
+from collections.abc import Mapping
 from dataclasses import fields
 from typing import Any
 
@@ -12,7 +11,7 @@ from torch import Tensor
 from fedbnn.base.errors import UserError
 from fedbnn.base.randomness import Stream
 from fedbnn.base.settings import settings
-from fedbnn.federation.engines import Engine, InProcess, WorkerPool
+from fedbnn.federation.engines import Engine, InProcess
 from fedbnn.federation.evaluation import evaluate
 from fedbnn.federation.loop import Federation
 from fedbnn.federation.message import Message
@@ -25,10 +24,8 @@ from tests.federation_sample import small_sites
 
 
 @pytest.fixture(scope="module", params=["in process", "two workers"])
-def engine(request: pytest.FixtureRequest) -> Iterator[Engine]:
-    made: Engine = InProcess() if request.param == "in process" else WorkerPool(2)
-    with closing(made):
-        yield made
+def engine(request: pytest.FixtureRequest) -> Engine:
+    return InProcess() if request.param == "in process" else request.getfixturevalue("two_workers")
 
 
 def shares_by_hand(client: Client) -> Tensor:
@@ -58,15 +55,14 @@ def test_fedavgs_global_model_under_own_shares_is_bayes_rule_by_hand(engine: Eng
 
 
 @pytest.mark.parametrize("prior", [None, "own", "uniform", "estimate", [1.0, *[3.0] * 9], torch.arange(10)])
-def test_engines_agree_under_every_prior(prior: Any) -> None:
+def test_engines_agree_under_every_prior(prior: Any, two_workers: Engine) -> None:
     method = PFedBayes(iterations=3, inner_steps=2, mc_samples=3)
     sites = small_sites(2, models=("mlp",))
     found: list[Prediction] = []
-    with closing(WorkerPool(2)) as pool:
-        for one in (InProcess(), pool):
-            federation = Federation(method, sites, engine=one)
-            federation.step(evaluate=False)
-            found.append(federation.predict(1, sites[1].evaluation.x[:9], "global_own_prior", prior))
+    for one in (InProcess(), two_workers):
+        federation = Federation(method, sites, engine=one)
+        federation.step(evaluate=False)
+        found.append(federation.predict(1, sites[1].evaluation.x[:9], "global_own_prior", prior))
     for part in fields(Prediction):
         assert torch.equal(*(getattr(one, part.name) for one in found)), part.name
     assert found[0].draws.shape == (3, 9, 10)

@@ -1,8 +1,6 @@
 """Which of a method's models are scored: from the method through the federation into a run's files."""
 
 import json
-from collections.abc import Iterator
-from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +10,7 @@ from safetensors.torch import load_file
 
 import fedbnn
 from fedbnn.base.errors import UserError
-from fedbnn.federation.engines import Engine, InProcess, WorkerPool
+from fedbnn.federation.engines import Engine, InProcess
 from fedbnn.federation.evaluation import SCORES, evaluate
 from fedbnn.federation.loop import Federation
 from fedbnn.federation.method import Method
@@ -40,10 +38,8 @@ VARIANTS = {
 
 
 @pytest.fixture(scope="module", params=["in process", "two workers"])
-def engine(request: pytest.FixtureRequest) -> Iterator[Engine]:
-    made: Engine = InProcess() if request.param == "in process" else WorkerPool(2)
-    with closing(made):
-        yield made
+def engine(request: pytest.FixtureRequest) -> Engine:
+    return InProcess() if request.param == "in process" else request.getfixturevalue("two_workers")
 
 
 def test_the_table_above_has_every_method() -> None:

@@ -18,7 +18,6 @@ from fedbnn import (
     PrivacySettings,
     TrainingSettings,
     UserError,
-    WorkerPool,
     federate,
     load_dataset,
     make_sites,
@@ -54,7 +53,6 @@ def scores(sites, engine, rounds=2):
     federation = Federation(FAST, sites, engine=engine)
     federation.run(rounds)
     found = federation.evaluate(foreign=True)
-    federation.close()
     return {client: {name: one.scores for name, one in variants.items()} for client, variants in found.items()}
 
 
@@ -84,8 +82,8 @@ def test_heads_have_a_kernel_on_their_own_bodys_features(mixed):
     torch.testing.assert_close(heads[0].standard.alignment, mixed[0].client.alignment.double(), rtol=1e-4, atol=1e-5)
 
 
-def test_unlike_bodies_learn_from_each_other_and_workers_give_the_same_bits(mixed):
-    alone, pool = scores(mixed, InProcess()), scores(mixed, WorkerPool(2))
+def test_unlike_bodies_learn_from_each_other_and_workers_give_the_same_bits(mixed, two_workers):
+    alone, pool = scores(mixed, InProcess()), scores(mixed, two_workers)
     assert alone == pool
     general = [found["general"]["all_class_accuracy"] for found in alone.values()]
     on_bodies = [general[client] for client in (0, 1, 3)]

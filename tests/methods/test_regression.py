@@ -1,14 +1,12 @@
 """Methods that learn real numbers: limits, engines, known noise, and what is refused."""
 
-from contextlib import closing
-
 import numpy as np
 import pytest
 import torch
 
 from fedbnn import UserError
 from fedbnn.base.randomness import Stream, repeatable
-from fedbnn.federation.engines import InProcess, WorkerPool
+from fedbnn.federation.engines import InProcess
 from fedbnn.federation.loop import Federation, roster_of
 from fedbnn.federation.regression_evaluation import REGRESSION_SCORES
 from fedbnn.methods import DPFedAvg, FedAvg, FedBNN, FedBNNPaper, FedDF, FedMD, FedProx, PFedGP
@@ -22,16 +20,10 @@ def named(method):
     return "-".join([method.name, getattr(method, "consensus", "")])
 
 
-@pytest.fixture(scope="module")
-def pool():
-    with closing(WorkerPool(2)) as engine:
-        yield engine
-
-
 @pytest.mark.parametrize("method", METHODS, ids=named)
-def test_engines_give_the_same_bits(method, pool):
+def test_engines_give_the_same_bits(method, two_workers):
     sites, found = linear_sites(rounds=2), []
-    for engine in (InProcess(), pool):
+    for engine in (InProcess(), two_workers):
         federation = Federation(method, sites, seed=3, engine=engine)
         rounds = federation.run(2)
         said = federation.predict(1, sites[0].evaluation.x[:7])

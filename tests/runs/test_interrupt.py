@@ -63,7 +63,7 @@ def test_ctrl_c_stops_cleanly_and_resume_goes_on_with_the_same_bits(tmp_path: Pa
 
     # That a process of its own goes on is nothing new: these two need no interpreter, and no torch, of their own.
     with pytest.raises(SystemExit) as ended:
-        main([*arguments(stopped), "--resume"])
+        main([*arguments(stopped), "--set", "engine.workers=1", "--resume"])
     assert not ended.value.code
     assert "going on after round" in capsys.readouterr().err
     with pytest.raises(SystemExit) as ended:

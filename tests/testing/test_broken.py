@@ -12,7 +12,7 @@ from torch import Tensor
 
 from fedbnn.base.randomness import Stream
 from fedbnn.base.settings import settings
-from fedbnn.federation.engines import ClientFailure
+from fedbnn.federation.engines import ClientFailure, Engine
 from fedbnn.federation.message import Message
 from fedbnn.federation.method import Client, Method, Roster, State, Update
 from fedbnn.methods.averaging import Averaging, Global, SharedPoint
@@ -261,8 +261,8 @@ def test_each_breach_is_caught_by_its_check(method: Method[Any, Any], check: Any
         check(method)
 
 
-def test_what_keeps_the_contract_passes_and_a_failing_half_shows_its_own_traceback() -> None:
-    check_method(Sound())
+def test_what_keeps_the_contract_passes_and_a_failing_half_shows_its_own_traceback(two_workers: Engine) -> None:
+    check_method(Sound(), two_workers)
     with pytest.raises(ClientFailure, match="missing"):
         check_pure(Failing())
 

@@ -1,23 +1,15 @@
 """Our own methods, and the example of one from outside, keep the contract."""
 
-from collections.abc import Iterator
-from contextlib import closing
 from typing import Any
 
 import pytest
 from ditto import Ditto
 
-from fedbnn.federation.engines import Engine, WorkerPool
+from fedbnn.federation.engines import Engine
 from fedbnn.federation.method import Method
 from fedbnn.methods import METHODS
 from fedbnn.testing import check_method
 from tests.federation_sample import SMALL_METHODS, described
-
-
-@pytest.fixture(scope="module")
-def workers() -> Iterator[Engine]:
-    with closing(WorkerPool(2)) as pool:
-        yield pool
 
 
 def test_the_sample_has_every_method() -> None:
@@ -25,5 +17,5 @@ def test_the_sample_has_every_method() -> None:
 
 
 @pytest.mark.parametrize("method", [*SMALL_METHODS, Ditto()], ids=described)
-def test_methods_keep_the_contract(method: Method[Any, Any], workers: Engine) -> None:
-    check_method(method, workers)
+def test_methods_keep_the_contract(method: Method[Any, Any], two_workers: Engine) -> None:
+    check_method(method, two_workers)

@@ -44,9 +44,9 @@ MOST_COLUMNS = 6
 """Settings of more methods than this are told in words: a column a method would not fit the page."""
 
 
-@cache
+@cache  # to compile the templates takes longer than to fill them in
 def environment(*packages: str) -> Environment:
-    """Templates of these packages, in which everything is escaped that is not markup of ours; compiled once."""
+    """Templates of these packages, in which everything is escaped that is not markup of ours."""
     return Environment(
         loader=ChoiceLoader([PackageLoader(package, ".") for package in packages]),
         autoescape=select_autoescape(default=True, default_for_string=True),

@@ -252,7 +252,7 @@ def test_a_gpu_gets_one_worker_unless_more_are_asked_for(monkeypatch: pytest.Mon
     for settings, count in ((EngineSettings(device="cuda"), 1), (EngineSettings(device="cuda", workers=2), 2)):
         with closing(make_engine(settings)) as engine:
             assert isinstance(engine, WorkerPool)
-            assert len(engine._processes) == count
+            assert len(engine._workers) == count
             assert engine._device == torch.device("cuda")
 
 

@@ -4,7 +4,6 @@ import dataclasses
 import itertools
 import subprocess
 import sys
-from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -26,10 +25,9 @@ from fedbnn.privacy.account import ledgers_in
 from tests.federation_sample import models_for, small_sites, with_client
 
 
-@pytest.fixture(scope="module")
-def pools() -> Iterator[dict[str, Engine]]:
-    with closing(WorkerPool(1)) as one, closing(WorkerPool(2)) as two:
-        yield {"in process": InProcess(), "one worker": one, "two workers": two}
+@pytest.fixture
+def pools(one_worker: Engine, two_workers: Engine) -> dict[str, Engine]:
+    return {"in process": InProcess(), "one worker": one_worker, "two workers": two_workers}
 
 
 def dropout(input_shape: tuple[int, ...], classes: int) -> nn.Module:
@@ -245,15 +243,14 @@ def test_a_model_that_diverges_is_named_in_one_line_when_it_is_scored(name: str,
     assert "\n" not in str(caught.value)
 
 
-def test_a_pool_serves_on_after_a_refusal(tmp_path: Path) -> None:
+def test_a_pool_serves_on_after_a_refusal(two_workers: Engine) -> None:
     """What other workers were still saying is not taken for answers to the next request."""
     sites = small_sites()
     homeless = PrivacySettings(mechanism="dp_teacher")  # no place for its ledger
     refused = [with_client(sites[0], privacy=homeless), *sites[1:]]
-    with closing(WorkerPool(2)) as pool:
-        with pytest.raises(UserError):
-            Federation(FedMD(digest_steps=1), refused, engine=pool).step()
-        after = Federation(FedMD(digest_steps=1), sites, engine=pool).step()
+    with pytest.raises(UserError):
+        Federation(FedMD(digest_steps=1), refused, engine=two_workers).step()
+    after = Federation(FedMD(digest_steps=1), sites, engine=two_workers).step()
     expected = Federation(FedMD(digest_steps=1), sites).step()
     assert [after.scores[client]["personal"].scores for client in range(4)] == [
         expected.scores[client]["personal"].scores for client in range(4)

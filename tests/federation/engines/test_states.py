@@ -80,25 +80,31 @@ def test_a_file_that_was_destroyed_is_told(tmp_path: Path):
         states[0]
 
 
+@pytest.fixture(scope="module")
+def one_client_each():
+    with closing(WorkerPool(2, in_memory=1)) as pool:
+        yield pool
+
+
 @pytest.mark.parametrize("method", [FedAvg(), FedBNN(prior_steps=2)], ids=["fedavg", "fedbnn"])
-def test_results_do_not_depend_on_how_many_clients_are_in_memory(method, tmp_path: Path):
+def test_results_do_not_depend_on_how_many_clients_are_in_memory(method, one_client_each, tmp_path: Path):
     """One at a time, all at once, and two workers with one each: the same bits, also after a checkpoint."""
     models = ("mlp",) if isinstance(method, FedAvg) else ("mlp", "cnn2")
     outcomes = []
     for name, engine in {
         "all": InProcess(),
         "one": InProcess(in_memory=1),
-        "workers": WorkerPool(2, in_memory=1),
+        "workers": one_client_each,
     }.items():
-        with closing(Federation(method, small_sites(4, models=models), engine=engine)) as federation:
-            federation.run(1)
-            (tmp_path / name).mkdir()
-            federation.save(tmp_path / name)
-            federation.load(tmp_path / name, 1)
-            federation.run(2)
-            scores = {k: {v: e.scores for v, e in one.items()} for k, one in federation.evaluate().items()}
-            (tmp_path / name / "end").mkdir()
-            federation.save(tmp_path / name / "end")
+        federation = Federation(method, small_sites(4, models=models), engine=engine)
+        federation.run(1)
+        (tmp_path / name).mkdir()
+        federation.save(tmp_path / name)
+        federation.load(tmp_path / name, 1)
+        federation.run(2)
+        scores = {k: {v: e.scores for v, e in one.items()} for k, one in federation.evaluate().items()}
+        (tmp_path / name / "end").mkdir()
+        federation.save(tmp_path / name / "end")
         outcomes.append((scores, [read_state(state_file(tmp_path / name / "end", client)) for client in range(4)]))
     for scores, states in outcomes[1:]:
         assert scores == outcomes[0][0]

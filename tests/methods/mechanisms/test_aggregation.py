@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from fedbnn.base.errors import UserError
-from fedbnn.federation.engines import InProcess, Reply, Site, WorkerPool
+from fedbnn.federation.engines import InProcess, Reply, Site
 from fedbnn.federation.loop import Federation, roster_of
 from fedbnn.federation.message import Message
 from fedbnn.federation.server import Server
@@ -261,16 +261,13 @@ def test_states_in_the_middle_of_a_round_can_be_saved(silent, tmp_path):
     assert torch.equal(server.state.head, straight.server.head)  # type: ignore[attr-defined]
 
 
-@pytest.mark.parametrize(("engine", "noise"), [(InProcess, "continuous"), (lambda: WorkerPool(1), "discrete")])
-def test_the_head_is_made_of_what_the_ledgers_hold(engine, noise, tmp_path):
+@pytest.mark.parametrize(("workers", "noise"), [(0, "continuous"), (1, "discrete")])
+def test_the_head_is_made_of_what_the_ledgers_hold(workers, noise, one_worker, tmp_path):
     """With real noise: the sum of all clients' releases, as their own ledgers keep them, gives the head to the bit."""
     privacy = replace(SECURE, local_epsilon=16.0, releases=1, noise=noise)
-    sites, engine = sites_of(privacy, tmp_path), engine()
-    try:
-        federation = Federation(FedMD(digest_steps=1), sites, engine=engine)
-        federation.step(evaluate=False)
-    finally:
-        engine.close()
+    sites = sites_of(privacy, tmp_path)
+    federation = Federation(FedMD(digest_steps=1), sites, engine=one_worker if workers else InProcess())
+    federation.step(evaluate=False)
     kept = [file for site in sites for file in (site.client.gate.account.ledger / "releases").iterdir()]
     assert len(kept) == CLIENTS
     total = sum(np.frombuffer(file.read_bytes(), np.int64) for file in kept)
