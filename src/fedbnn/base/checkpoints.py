@@ -44,7 +44,7 @@ class Checkpoints:
         try:
             with telling(self.folder):
                 self._save(temporary, round_number, seconds, write, part)
-        except BaseException:
+        except UserError:
             shutil.rmtree(temporary, ignore_errors=True)  # a full disk needs the room
             raise
 
