@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from rich.console import Console
 
 from fedbnn.cli.tables import Printed
-from fedbnn.federation.evaluation import ALL_SCORES, COSTS, DETECTION, MEASURES, POOLED, SCORES, Measure
+from fedbnn.federation.evaluation import ALL_SCORES, COSTS, DETECTION, MEASURES, POOLED, SCORES, SOMETIMES, Measure
 from fedbnn.federation.regression_evaluation import REGRESSION_SCORES
 from fedbnn.report.figures import COMPACT, UNITS, Spread, best_of, cell, percent, plain, share
 from fedbnn.report.page import environment
@@ -103,10 +103,10 @@ def test_seeds_that_agree_have_a_deviation_only_where_it_is_asked_for() -> None:
 
 def test_every_measure_has_its_words_its_unit_and_its_place_in_a_result() -> None:
     in_regression = [name for name in REGRESSION_SCORES if name not in SCORES]
-    assert (*SCORES, *DETECTION, *in_regression, *COSTS) == tuple(MEASURES)
+    assert (*SCORES, *SOMETIMES, *in_regression, *COSTS) == tuple(MEASURES)
     assert (*SCORES, *in_regression) == ALL_SCORES
     assert set(POOLED) <= set(SCORES)
-    assert {*SCORES, *DETECTION} == set(Scores.model_fields)
+    assert {*SCORES, *SOMETIMES} == set(Scores.model_fields)
     assert {*REGRESSION_SCORES, *DETECTION} == set(RegressionScores.model_fields)
     assert set(COSTS) <= set(Result.model_fields)
     units = get_args(Measure.__annotations__["unit"])

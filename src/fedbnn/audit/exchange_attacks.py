@@ -1,7 +1,7 @@
 """Attacks on clients that exchange outputs: how a server finds out whether a record is there.
 
 Two worlds differ in one record, the canary. The adversary is the server. It knows everything but the world and the
-noise, has chosen the records (as many as the client has, 250 at most, all of them the same one, of class a; the canary
+noise, has chosen the records (as many as the client has, 250 at most, all of them its first one, of class a; the canary
 is one more, said to be of class b), and sees what leaves the client. It asks for one reply more than was planned, which
 the client must refuse, or repeat what it said before.
 
@@ -9,10 +9,7 @@ the client must refuse, or repeat what it said before.
                         the canary's gradient is as long as it can be before it is shortened. In each reply it measures
                         the canary's own contribution to the sum and, in case noise is used twice, the next round's.
 - dp_teacher            From the class probabilities it solves for the head, and undoes the filter through which the
-                        sum became the head. Of several releases it sees the last head only: their sum, nearly. The
-                        others' part of it would hide the canary's: what they say depends on the noise before, and is
-                        divided by a noisy count. So the canary's features are chosen at a right angle to theirs, as
-                        near as can be, and along theirs the count is read.
+                        sum became the head. Of several releases it sees the last head only: their sum, nearly.
 - output_perturbation   The canary's numbers are blown up, and the personal model is one that such a record turns
                         around, so that every output changes from a to b.
 
@@ -55,8 +52,6 @@ _STEPS = 5  # of local training, where it matters
 _SURE = 1e4  # logit of a head that is sure
 _BLOWN_UP = 1e4
 _GAIN = 1e6  # a few steps of training make `BySize` sure
-_CANDIDATES = 50  # records among which, times these factors, two are found that are at right angles
-_FACTORS = (1.0, -1.0, 10.0, -10.0)
 _FAINT = 1e-4  # directions of the alignment set with a smaller part of the first one's moment are not solved for
 
 
@@ -65,7 +60,7 @@ def attack_on_exchange(method: Exchange[Any], client: Client, facts: bool) -> At
     count = min(len(client.train), MOST_RECORDS)
     client = replace(
         client,
-        train=client.train.take(torch.arange(count)),
+        train=client.train.take(torch.zeros(count, dtype=torch.int64)),
         alignment=client.alignment[:_POINTS],
         model=ModelSettings(f"{__name__}:BySize"),
         training=TrainingSettings(local_epochs=1, warmup_epochs=0, batch_size=count + 1),
@@ -111,30 +106,11 @@ def _stream(client: Client) -> Stream:
     return Stream((client.seed, "audit"))
 
 
-def _worlds(client: Client, other: Tensor, canary: Tensor) -> tuple[Client, Client]:
-    """The client with as many records as it has, all of them the same, and with one more, of another class."""
-    count, y = len(client.train), client.train.y[:1]
-    without = Records(torch.cat([other] * count), torch.cat([y] * count))
-    present = Records(torch.cat([without.x, canary]), torch.cat([without.y, (y + 1) % client.classes]))
-    return replace(client, train=without), replace(client, train=present)
-
-
-def _alike(client: Client, factor: float = 1.0) -> tuple[Client, Client]:
-    """Worlds in which the canary is like the others, times a factor."""
-    first = client.train.x[:1]
-    return _worlds(client, first, first * factor)
-
-
-def _apart(client: Client) -> tuple[Client, Client]:
-    """Worlds in which the canary's features are at a right angle to those of the others, as near as can be."""
-    some = client.train.x[:_CANDIDATES]
-    candidates = torch.cat([some * factor for factor in _FACTORS])
-    phi = _public_part(client)[0].map(candidates).double()
-    angles = (phi @ phi.T).abs()
-    nothing = phi.norm(dim=1) == 0
-    angles[nothing], angles[:, nothing] = math.inf, math.inf  # such a record moves no sum
-    other, canary = divmod(int(angles.argmin()), len(candidates))
-    return _worlds(client, candidates[other : other + 1], candidates[canary : canary + 1])
+def _with_canary(client: Client, factor: float = 1.0) -> Client:
+    """The client with one record more: like the others, times a factor, of another class."""
+    x, y = client.train.x, client.train.y
+    records = Records(torch.cat([x, x[:1] * factor]), torch.cat([y, (y[:1] + 1) % client.classes]))
+    return replace(client, train=records)
 
 
 def _public_part(client: Client) -> tuple[Public, Shape]:
@@ -149,8 +125,7 @@ def _attack_on_sums(method: Exchange[Any], client: Client, facts: bool) -> Attac
             "privacy.aggregation = 'secure': what a client sends is masked and tells nothing; to try what remains "
             f"without masks, set it to 'plain' and privacy.epsilon = {remains:.4g}"
         )
-    client, present = _alike(client)
-    planned = client.privacy.planned(client.rounds)
+    present, planned = _with_canary(client), client.privacy.planned(client.rounds)
     features, shape = _public_part(client)
     phi, labels = features.map(present.train.x[-1:]), present.train.y[-1:]
     y = int(labels)
@@ -174,17 +149,17 @@ def _attack_on_sums(method: Exchange[Any], client: Client, facts: bool) -> Attac
 
 
 def _attack_on_teacher(method: Exchange[Any], client: Client, facts: bool) -> Attack:
-    client, present = _apart(client)
-    weights = _parts_in_logits(present)
+    present = _with_canary(client)
+    weights = _canary_in_logits(present)
     a, b = int(present.train.y[0]), int(present.train.y[-1])
     expected = _logits(_teacher_without_noise(client))
 
     def read(_: int, reply: Message) -> Reading:
         logits = _logits(reply.arrays["phi"])
-        looks = (weights @ logits)[:, [b, a]].flatten().tolist()
-        return Reading(looks, float((logits - expected).square().mean()))
+        moved = weights @ logits
+        return Reading([float(moved[b]), float(moved[a])], float((logits - expected).square().mean()))
 
-    return Attack(2, 1, answers(method, (client, present), [Message()] * 2, (0, 1), facts), read, 4)
+    return Attack(2, 1, answers(method, (client, present), [Message()] * 2, (0, 1), facts), read, 2)
 
 
 def _logits(probabilities: Tensor) -> Tensor:
@@ -206,9 +181,8 @@ def _teacher_without_noise(client: Client) -> Tensor:
     return features.outputs(head)
 
 
-def _parts_in_logits(client: Client) -> Tensor:
-    """Weights of the alignment points that give, from a head's logits there, a sum's parts along two records' features:
-    those of the canary, and those of the others.
+def _canary_in_logits(client: Client) -> Tensor:
+    """Weights of the alignment points that give the canary's features' part of a sum from a head's logits there.
 
     With phi_A the features of the m points, V and g the eigenvectors and -values of G = phi_A^T phi_A / m, a sum S
     becomes the head W = V f V^T S and this the logits phi_A W, so phi^T S = phi^T V (m g f)^-1 V^T phi_A^T (phi_A W).
@@ -221,8 +195,8 @@ def _parts_in_logits(client: Client) -> Tensor:
     head = improved(shape.empty(), total, _deviation(client, shape), features.moments, shape, TEACHER)
     filtered = vectors.T @ head[:, 0].double()
     kept = values > _FAINT * values.max()
-    phi = features.map(client.train.x[-2:].flip(0)).double()
-    undone = (phi @ vectors)[:, kept] / (len(features.phi) * values * filtered)[kept]
+    phi = features.map(client.train.x[-1:])[0].double()
+    undone = (phi @ vectors)[kept] / (len(features.phi) * values * filtered)[kept]
     return undone @ vectors[:, kept].T @ features.phi.double().T
 
 
@@ -241,8 +215,7 @@ def _attack_on_outputs(method: Exchange[Any], client: Client, facts: bool) -> At
     count = len(client.train)
     training = TrainingSettings(local_epochs=_STEPS, warmup_epochs=_STEPS, batch_size=count + 1)
     client = replace(client, training=training)
-    client, present = _alike(client, _BLOWN_UP)
-    planned = client.privacy.planned(client.rounds)
+    present, planned = _with_canary(client, _BLOWN_UP), client.privacy.planned(client.rounds)
     expected = _outputs(method, client)
     moved = (_outputs(method, present) - expected).double().flatten()
     moved /= moved.norm().clamp_min(math.ulp(1.0))
