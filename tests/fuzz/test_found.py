@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from PIL import Image
 
 import fedbnn
@@ -18,6 +19,7 @@ from fedbnn.data.heart_source import HOSPITALS, HeartFiles
 from fedbnn.data.images import read_image
 from fedbnn.data.npz_source import load_npz
 from fedbnn.deployment.state import SiteState
+from fedbnn.federation.message import Message, Numbers, check
 from fedbnn.reproduce.plan import load as load_plan
 from fedbnn.reproduce.write import known_runs, write_page
 from fedbnn.runs.collection import compare_runs
@@ -214,3 +216,9 @@ def test_a_shape_with_a_zero_in_it_is_not_multiplied_out(tmp_path: Path) -> None
     assert "x_train cannot be read (it claims shape" in outcome(lambda: load_npz(str(path)))
     np.savez(path, empty=np.zeros((0, 28, 28), np.float32))
     everything(path)
+
+
+def test_a_name_of_thousands_of_signs_is_not_repeated_as_a_whole() -> None:
+    said = outcome(lambda: check(Message({"x" * 5000: torch.zeros(1)}), {"phi": Numbers((1,))}))
+    assert len(said) < 500
+    assert "agreed were ['phi']" in said

@@ -14,11 +14,14 @@ from safetensors import SafetensorError
 from safetensors.torch import load, save
 from torch import Tensor
 
+from fedbnn.base.wording import one_line
+
 MOST_SENT = 10**6  # the largest number that a server may send to a site, and a site to a server, either way
 MOST_RECORDS = 10**9  # that a site may say it has
 MOST_WHOLE = 2**53  # of whole numbers
 ABSURD = 10_000.0  # no honest weight or logit is as large: a softmax is sure to the last bit from about a hundred on
 ROUNDING = 1e-3  # by which class probabilities may miss a sum of one
+_LONGEST = 300  # signs of what another party sent that are told
 PLAIN_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,59}")  # of arrays and numbers that come from another party
 
 
@@ -56,7 +59,7 @@ class Message:
             return cls(load(data))
         except Exception as error:  # of the reader, or of torch for a shape that nothing can have
             reason = str(error) if isinstance(error, SafetensorError) else type(error).__name__
-            raise BadMessage(f"not a message: {reason:.300}") from error
+            raise BadMessage(f"not a message: {reason:.{_LONGEST}}") from error
 
 
 @dataclass(frozen=True)
@@ -127,7 +130,8 @@ def check_sent(message: Message) -> None:
 def check(message: Message, expected: UploadSpec) -> None:
     """Raise BadMessage unless it holds exactly the expected names, each of its type and shape, and in its range."""
     if message.arrays.keys() != expected.keys():
-        raise BadMessage(f"it holds {sorted(message.arrays)}, agreed were {sorted(expected)}")
+        held = one_line(str(sorted(message.arrays)), _LONGEST)  # whatever was sent, and as much of it
+        raise BadMessage(f"it holds {held}, agreed were {sorted(expected)}")
     for name, form in expected.items():
         array = message.arrays[name]
         kind = torch.int64 if isinstance(form, Integers) else torch.float32
