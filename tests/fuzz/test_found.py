@@ -3,17 +3,20 @@
 import io
 import json
 import os
+import pickle
 import shutil
 import subprocess
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pytest
 import torch
 from PIL import Image
 
 import fedbnn
+from fedbnn.data import huggingface_source, safe_pickle
 from fedbnn.data.cifar_source import LAYOUTS, CifarFiles
 from fedbnn.data.heart_source import HOSPITALS, HeartFiles
 from fedbnn.data.images import read_image
@@ -222,3 +225,31 @@ def test_a_name_of_thousands_of_signs_is_not_repeated_as_a_whole() -> None:
     said = outcome(lambda: check(Message({"x" * 5000: torch.zeros(1)}), {"phi": Numbers((1,))}))
     assert len(said) < 500
     assert "agreed were ['phi']" in said
+
+
+def test_a_pickle_that_keeps_something_under_a_large_number() -> None:
+    """Python's loader makes room for all numbers up to it: gigabytes for a few bytes."""
+    content = pickle.dumps({b"label_names": []}, protocol=2)
+    assert safe_pickle.load(content) == {"label_names": []}
+    large = content.replace(b"}q\x00", b"}r" + (50_000_000).to_bytes(4, "little"))
+    assert large != content
+    with little_memory(2**26), pytest.raises(safe_pickle.BadPickle, match="under the number 50000000"):
+        safe_pickle.load(large)
+
+
+def test_an_image_of_more_pixels_than_anybody_learns_from(tmp_path: Path) -> None:
+    Image.new("1", (8192, 4096)).save(tmp_path / "large.png")
+    with pytest.raises(fedbnn.UserError, match="has 8192 x 4096 pixels; at most 16777216"):
+        read_image(tmp_path / "large.png", "large.png", "here")
+
+
+def test_offsets_that_point_nowhere(tmp_path: Path) -> None:
+    """Of texts in an .arrow file: whoever looks there ends the process."""
+    table, file = pa.table({"label": [0, 1], "text": ["abc", "def"]}), tmp_path / "some.arrow"
+    with pa.OSFile(str(file), "wb") as sink, pa.ipc.new_stream(sink, table.schema) as stream:
+        stream.write_table(table)
+    ends, nowhere = (np.array([0, 3, end], dtype="<i4").tobytes() for end in (6, 2_130_706_442))
+    assert file.read_bytes().count(ends) == 1
+    file.write_bytes(file.read_bytes().replace(ends, nowhere))
+    with pytest.raises(fedbnn.UserError, match=r"(?i)offset"):
+        huggingface_source._splits(file, "here")

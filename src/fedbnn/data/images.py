@@ -12,6 +12,7 @@ from fedbnn.base.wording import listing, one_line
 from fedbnn.data.stored import Array
 
 FORMATS = ("PNG", "JPEG", "BMP", "GIF", "TIFF", "WEBP")  # of Pillow's others, some start a program to read them
+MOST_PIXELS = 2**24  # of one image: a few bytes can say that there are hundreds of millions
 GREY = ("1", "L")
 COLOURED = ("RGB", "RGBA", "P")
 
@@ -23,6 +24,9 @@ def read_image(source: Path | BinaryIO, called: str, origin: str) -> Array:
         with warnings.catch_warnings():
             warnings.simplefilter("error")  # of images that unfold to more than a screen ever shows
             with image_module.open(source, formats=FORMATS) as image:
+                if image.width * image.height > MOST_PIXELS:
+                    size = f"{image.width} x {image.height} pixels"
+                    raise UserError(f"{origin}: {called} has {size}; at most {MOST_PIXELS} in all are read")
                 if image.mode not in (*GREY, *COLOURED):
                     raise UserError(f"{origin}: {called} is of mode {image.mode}; {listing(GREY + COLOURED)} are read")
                 return np.asarray(image.convert("L" if image.mode in GREY else "RGB"), dtype=np.uint8)

@@ -8,11 +8,16 @@ reconstruction is run on a stranger's arguments.
 import io
 import math
 import pickle
+import pickletools
 from typing import Any
 
 import numpy as np
 
 from fedbnn.data.stored import Array
+
+_MOST_KEPT = (
+    2**20
+)  # things that a pickle may want to come back to; the loader makes room for the largest number it names
 
 
 class BadPickle(ValueError):
@@ -81,6 +86,9 @@ class _Unpickler(pickle.Unpickler):
 def load(content: bytes) -> dict[Any, Any]:
     """The dictionary that the pickle holds; its keys and arrays are restored, other texts of Python 2 become bytes."""
     try:
+        for operation, number, _ in pickletools.genops(content):
+            if operation.name.endswith("PUT") and isinstance(number, int) and number > _MOST_KEPT:
+                raise BadPickle(f"it keeps something under the number {number}")
         loaded = _Unpickler(io.BytesIO(content), encoding="bytes").load()
     except BadPickle:
         raise
