@@ -118,6 +118,17 @@ def test_lists(call, command, kind, names):
     assert all(entry["summary"].strip() for entry in entries)
 
 
+def test_methods_say_what_they_keep_and_send(call):
+    _, out, _ = call("methods", "--json")
+    told = {entry["method"]: entry for entry in json.loads(out)}
+    assert all(entry.keys() == {"method", "summary", "keeps", "sends", "mixed"} for entry in told.values())
+    assert (told["fedavg"]["keeps"], told["fedavg"]["sends"]) == (["weights"], ["weights", "records"])
+    assert (told["fedbnn"]["sends"], told["fedbnn"]["mixed"]) == (["phi"], True)
+    assert told["local"]["sends"] == []
+    _, out, _ = call("methods")
+    assert "sends phi; any architectures" in " ".join(out.split())
+
+
 def test_config_prints_the_default_configuration(call):
     code, out, err = call("config")
     assert (code, err) == (0, "")

@@ -9,15 +9,42 @@ from rich.text import Text
 from fedbnn.cli import tables
 from fedbnn.cli.terminal import Json, echo_json, out_console
 from fedbnn.data.presence import presence
-from fedbnn.methods.registry import summaries
+from fedbnn.methods.registry import known_method, summaries
+from fedbnn.methods.wire import Wire, wire_of
 from fedbnn.models.architectures import MODELS
 from fedbnn.runs.config import default_toml
 from fedbnn.runs.config import presets as all_presets
 
 
 def methods(as_json: Json = False) -> None:
-    """List the methods, also those of installed packages; your own are 'package.module:Class'."""
-    _list("method", summaries(), as_json)
+    """List the methods, also those of installed packages; your own are 'package.module:Class'.
+
+    Of each, what a client keeps between rounds (its state), what it sends in a round (names of arrays), and whether
+    clients may have different architectures.
+    """
+    entries = summaries()
+    wires = {name: wire for name in entries if (wire := _wire(name)) is not None}
+    if as_json:
+        told = {name: asdict(wire) for name, wire in wires.items()}
+        echo_json([{"method": name, "summary": text, **told.get(name, {})} for name, text in entries.items()])
+        return
+    words = {name: Text.assemble(text, "\n", (_told(wires.get(name)), "dim")) for name, text in entries.items()}
+    out_console.print(tables.listing(words))
+
+
+def _wire(name: str) -> Wire | None:
+    cls = known_method(name)
+    try:
+        return None if cls is None else wire_of(cls)
+    except Exception:  # a class from outside may do anything; the list goes on
+        return None
+
+
+def _told(wire: Wire | None) -> str:
+    if wire is None:
+        return "what it keeps and sends is not known"
+    who = "any architectures" if wire.mixed else "one architecture"
+    return f"keeps {', '.join(wire.keeps) or 'nothing'}; sends {', '.join(wire.sends) or 'nothing'}; {who}"
 
 
 def models(as_json: Json = False) -> None:
