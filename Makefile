@@ -45,10 +45,11 @@ test-flower: setup
 mutants: setup
 	$(BIN)/python tests/mutants/run.py
 
-# Hostile files and messages, 100,000 of them, then processes that are killed at random moments: about half an hour.
+# Hostile files and messages, 100,000 of them, then processes that are killed at random moments: about an hour.
 soak: setup
 	$(BIN)/python tests/soak/fuzz.py --inputs 100000
 	$(BIN)/python tests/soak/kill.py --minutes 20
+	$(BIN)/python tests/soak/kill_flower.py --minutes 20
 
 # How tight the audit of each mechanism is, ten minutes each, and with less noise: about two hours on two cores.
 audit: setup
