@@ -22,6 +22,7 @@ from fedbnn.methods import (
     FedBNNPaper,
     FedDF,
     FedMD,
+    FedProto,
     FedProx,
     Local,
     LocalBNN,
@@ -48,6 +49,8 @@ SMALL_METHODS: tuple[Method[Any, Any], ...] = (
     PFedBayes(iterations=3, inner_steps=2, mc_samples=2),
     PFedGP(embedding=8, train_chains=2, test_chains=3, gibbs_steps=2, inner_steps=2, record_cap=10),
     FOLA(),
+    FedProto(embedding=6),
+    FedProto(embedding=6, answer="prototypes"),
     DPFedAvg(noise="seed", steps=2),
     DPFedAvg(noise="seed", level="user"),
     LocalBNN(mc_samples=2),
@@ -57,7 +60,7 @@ SMALL_METHODS: tuple[Method[Any, Any], ...] = (
 
 def described(method: Method[Any, Any]) -> str:
     """A name for a test of this method."""
-    told = ("consensus", "head", "level")
+    told = ("consensus", "head", "level", "answer")
     return "-".join([method.name, *(str(getattr(method, name)) for name in told if hasattr(method, name))])
 
 

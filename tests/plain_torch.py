@@ -526,6 +526,7 @@ class PlainClient:
     rounds: int
     classes: int
     clients: int
+    made: Callable[[ModelSettings | None, int], nn.Module]
 
     @classmethod
     def of(cls, client: Client, outputs: int | None = None) -> "PlainClient":
@@ -540,6 +541,7 @@ class PlainClient:
             rounds=client.rounds,
             classes=client.classes,
             clients=client.clients,
+            made=lambda model, outputs: build(model or client.model, shape, outputs),
         )
 
 
@@ -776,6 +778,33 @@ def pfedgp(method: Any, client: PlainClient, now: Situation) -> Outcome:
     return Outcome({"weights": weights}, {"weights": weights})
 
 
+def _orders(client: PlainClient, now: Situation) -> Tensors:
+    return epoch_order(len(client.x), client.passes(now.round_number), client.batch, now.rng.child("order").torch())
+
+
+def fedproto(method: Any, client: PlainClient, now: Situation) -> Outcome:
+    body, head = client.made(None, method.embedding), nn.Linear(method.embedding, client.classes)
+    both = to_module(now.state["weights"], nn.ModuleList([body, head]))
+    adam = torch.optim.Adam(both.parameters(), lr=method.learning_rate, weight_decay=method.weight_decay)
+    both.train()
+    for index in _orders(client, now):
+        z, y = body(client.x[index]).clamp_min(0), client.y[index]
+        loss = cross_entropy(head(z), y)
+        for row, label in zip(z, y.tolist(), strict=True):
+            if now.message["known"][label]:
+                distance = ((row - now.message["prototypes"][label]) ** 2).sum() / method.embedding
+                loss = loss + method.strength * distance / len(y)
+        adam.zero_grad()
+        loss.backward()
+        adam.step()
+    z = outputs(body, client.x).clamp_min(0)
+    means = [
+        z[client.y == c].mean(0) if (client.y == c).any() else torch.zeros(z.shape[1]) for c in range(client.classes)
+    ]
+    counts = torch.bincount(client.y, minlength=client.classes).float()
+    return Outcome({"weights": from_module(both)}, {"prototypes": torch.stack(means), "counts": counts})
+
+
 TURNS: dict[str, Callable[[Any, PlainClient, Situation], Outcome]] = {
     "fedbnn": fedbnn,
     "fedbnn_paper": fedbnn_paper,
@@ -787,6 +816,7 @@ TURNS: dict[str, Callable[[Any, PlainClient, Situation], Outcome]] = {
     "pfedbayes": pfedbayes,
     "pfedgp": pfedgp,
     "fola": fola,
+    "fedproto": fedproto,
     "dp_fedavg": dp_fedavg,
     "local_bnn": local_bnn,
     "local": local,

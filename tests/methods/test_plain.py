@@ -27,6 +27,7 @@ from fedbnn.methods import (
     FedBNNPaper,
     FedDF,
     FedMD,
+    FedProto,
     FedProx,
     Local,
     LocalBNN,
@@ -64,6 +65,7 @@ POINTS = (
     DPFedAvg(level="record", noise="seed", steps=3, clip=0.5, epsilon=50.0, private_rate=0.5),
     DPFedAvg(level="user", noise="seed", learning_rate=3e-3, clip=0.05),
     PFedGP(embedding=8, inner_steps=3, train_chains=5),
+    FedProto(learning_rate=3e-3, embedding=6, strength=2.0),
     FedMD(learning_rate=3e-3, digest_steps=4, digest_batch=16),
     FedMD(learning_rate=3e-3, digest_steps=4, digest_batch=16, consensus="mean_logits"),
 )
@@ -101,6 +103,10 @@ def situation(method: Method[Any, Any], client: Client) -> tuple[State, Message]
         return state, Message()
     if isinstance(method, PFedBayes):
         return state, Message({"weights": near(method.client_init(client).theta, 0.05)})
+    if isinstance(method, FedProto):
+        prototypes = torch.rand(client.classes, method.embedding, generator=normal)
+        known = torch.arange(client.classes) != client.train.y[0]
+        return state, Message({"prototypes": prototypes, "known": known.float()})
     outputs = method.embedding if isinstance(method, PFedGP) else client.classes
     roster = roster_of(small_sites(1, models=(client.model.name,)))
     weights = near(roster.initial_weights(0, outputs), 0.01)
@@ -219,6 +225,7 @@ BAYES = {method.name: method for method in reversed(BAYESIAN)}
         (POINT["pfedgp"], {"lengthscale": 1.2}),
         (POINT["pfedgp"], {"outputscale": 4.0}),
         (POINT["pfedgp"], {"momentum": 0.0}),
+        (POINT["fedproto"], {"strength": 1.0}),
         (POINT["fedmd"], {"gamma": 0.6}),
         (BAYES["local_bnn"], {"kl_weight": 2.0}),
         (BAYES["local_bnn"], {"prior_sd": 0.6}),

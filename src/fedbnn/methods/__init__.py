@@ -9,6 +9,7 @@ from fedbnn.methods.fedbnn import FedBNN
 from fedbnn.methods.fedbnn_paper import FedBNNPaper
 from fedbnn.methods.feddf import FedDF
 from fedbnn.methods.fedmd import FedMD
+from fedbnn.methods.fedproto import FedProto
 from fedbnn.methods.fedprox import FedProx
 from fedbnn.methods.fola import FOLA
 from fedbnn.methods.local import Local
@@ -30,6 +31,7 @@ METHODS: dict[str, type[Method[Any, Any]]] = {
         PFedBayes,
         PFedGP,
         FOLA,
+        FedProto,
         DPFedAvg,
         LocalBNN,
         Local,
@@ -45,6 +47,7 @@ __all__ = [
     "FedBNNPaper",
     "FedDF",
     "FedMD",
+    "FedProto",
     "FedProx",
     "Local",
     "LocalBNN",
