@@ -15,6 +15,7 @@ from fedbnn.federation.message import Message
 from fedbnn.federation.method import Method
 from fedbnn.federation.sites import make_sites
 from fedbnn.methods import (
+    FML,
     FOLA,
     DPFedAvg,
     FedAvg,
@@ -30,7 +31,6 @@ from fedbnn.methods import (
     PFedGP,
     PFedMe,
 )
-from fedbnn.methods.averaging import Averaging
 from fedbnn.models.augmentation import Augment
 from fedbnn.models.training import TrainingSettings
 from fedbnn.privacy import PrivacySettings
@@ -51,6 +51,7 @@ SMALL_METHODS: tuple[Method[Any, Any], ...] = (
     FOLA(),
     FedProto(embedding=6),
     FedProto(embedding=6, answer="prototypes"),
+    FML(messenger="mlp", messenger_options={"hidden": [4]}),
     DPFedAvg(noise="seed", steps=2),
     DPFedAvg(noise="seed", level="user"),
     LocalBNN(mc_samples=2),
@@ -66,7 +67,7 @@ def described(method: Method[Any, Any]) -> str:
 
 def models_for(method: Method[Any, Any]) -> tuple[str, ...]:
     """Three architectures, or one for methods that average weights."""
-    return ("cnn2",) if isinstance(method, Averaging | FOLA) else ("mlp", "cnn2", "cnn3")
+    return ("cnn2",) if method.one_architecture else ("mlp", "cnn2", "cnn3")
 
 
 def first_message(method: Method[Any, Any], sites: Sequence[Site], client: int = 0) -> Message:

@@ -17,7 +17,7 @@ import numpy as np
 import torch
 from polyagamma import random_polyagamma
 from torch import Tensor, nn
-from torch.distributions import Normal, kl_divergence
+from torch.distributions import Categorical, Normal, kl_divergence
 from torch.func import functional_call, grad, vmap
 from torch.nn import functional
 
@@ -805,6 +805,31 @@ def fedproto(method: Any, client: PlainClient, now: Situation) -> Outcome:
     return Outcome({"weights": from_module(both)}, {"prototypes": torch.stack(means), "counts": counts})
 
 
+def _mutual(method: Any, client: PlainClient, now: Situation, weigh: Callable[..., Sequence[Tensor]]) -> Outcome:
+    """Both networks on the same minibatches; `weigh` makes the two losses of cross-entropies and divergences."""
+    messenger = ModelSettings(method.messenger, options=method.messenger_options)
+    own = to_module(now.state["weights"], client.made(None, client.classes)).train()
+    sent = to_module(now.message["weights"], client.made(messenger, client.classes)).train()
+    kind = {"lr": method.learning_rate, "weight_decay": method.weight_decay}
+    adams = [torch.optim.Adam(module.parameters(), **kind) for module in (own, sent)]
+    for index in _orders(client, now):
+        logits = [module(client.x[index]) for module in (own, sent)]
+        fixed = [Categorical(logits=one.detach()) for one in logits]
+        kl = [kl_divergence(fixed[1 - k], Categorical(logits=logits[k])).mean() for k in (0, 1)]
+        for adam, loss in zip(adams, weigh([cross_entropy(one, client.y[index]) for one in logits], kl), strict=True):
+            adam.zero_grad()
+            loss.backward()
+            adam.step()
+    return Outcome({"weights": from_module(own)}, {"weights": from_module(sent)})
+
+
+def fml(method: Any, client: PlainClient, now: Situation) -> Outcome:
+    def weigh(ce: Tensors, kl: Tensors) -> Tensors:
+        return [w * c + (1 - w) * k for w, c, k in zip((method.alpha, method.beta), ce, kl, strict=True)]
+
+    return _mutual(method, client, now, weigh)
+
+
 TURNS: dict[str, Callable[[Any, PlainClient, Situation], Outcome]] = {
     "fedbnn": fedbnn,
     "fedbnn_paper": fedbnn_paper,
@@ -817,6 +842,7 @@ TURNS: dict[str, Callable[[Any, PlainClient, Situation], Outcome]] = {
     "pfedgp": pfedgp,
     "fola": fola,
     "fedproto": fedproto,
+    "fml": fml,
     "dp_fedavg": dp_fedavg,
     "local_bnn": local_bnn,
     "local": local,

@@ -11,6 +11,7 @@ from fedbnn.methods.feddf import FedDF
 from fedbnn.methods.fedmd import FedMD
 from fedbnn.methods.fedproto import FedProto
 from fedbnn.methods.fedprox import FedProx
+from fedbnn.methods.fml import FML
 from fedbnn.methods.fola import FOLA
 from fedbnn.methods.local import Local
 from fedbnn.methods.local_bnn import LocalBNN
@@ -32,6 +33,7 @@ METHODS: dict[str, type[Method[Any, Any]]] = {
         PFedGP,
         FOLA,
         FedProto,
+        FML,
         DPFedAvg,
         LocalBNN,
         Local,
@@ -39,6 +41,7 @@ METHODS: dict[str, type[Method[Any, Any]]] = {
 }
 
 __all__ = [
+    "FML",
     "FOLA",
     "METHODS",
     "DPFedAvg",
