@@ -830,6 +830,14 @@ def fml(method: Any, client: PlainClient, now: Situation) -> Outcome:
     return _mutual(method, client, now, weigh)
 
 
+def fedkd(method: Any, client: PlainClient, now: Situation) -> Outcome:
+    def weigh(ce: Tensors, kl: Tensors) -> Tensors:
+        total = (ce[0] + ce[1]).item()
+        return [c + method.strength * k / total for c, k in zip(ce, kl, strict=True)]
+
+    return _mutual(method, client, now, weigh)
+
+
 TURNS: dict[str, Callable[[Any, PlainClient, Situation], Outcome]] = {
     "fedbnn": fedbnn,
     "fedbnn_paper": fedbnn_paper,
@@ -843,6 +851,7 @@ TURNS: dict[str, Callable[[Any, PlainClient, Situation], Outcome]] = {
     "fola": fola,
     "fedproto": fedproto,
     "fml": fml,
+    "fedkd": fedkd,
     "dp_fedavg": dp_fedavg,
     "local_bnn": local_bnn,
     "local": local,

@@ -33,6 +33,7 @@ VARIANTS = {
     "fola": ["global", "fine_tuned", "global_own_prior"],
     "fedproto": ["personal"],
     "fml": ["personal", "global", "global_own_prior"],
+    "fedkd": ["personal", "global", "global_own_prior"],
     "dp_fedavg": ["global", "fine_tuned", "global_own_prior"],
     "local_bnn": ["personal"],
     "local": ["personal"],

@@ -27,6 +27,7 @@ from fedbnn.methods import (
     FedBNN,
     FedBNNPaper,
     FedDF,
+    FedKD,
     FedMD,
     FedProto,
     FedProx,
@@ -69,6 +70,7 @@ POINTS = (
     PFedGP(embedding=8, inner_steps=3, train_chains=5),
     FedProto(learning_rate=3e-3, embedding=6, strength=2.0),
     FML(learning_rate=3e-3, messenger="mlp", messenger_options={"hidden": [7]}, alpha=0.3, beta=0.6),
+    FedKD(learning_rate=3e-3, messenger="mlp", messenger_options={"hidden": [7]}, strength=3.0),
     FedMD(learning_rate=3e-3, digest_steps=4, digest_batch=16),
     FedMD(learning_rate=3e-3, digest_steps=4, digest_batch=16, consensus="mean_logits"),
 )
@@ -235,6 +237,7 @@ BAYES = {method.name: method for method in reversed(BAYESIAN)}
         (POINT["pfedgp"], {"momentum": 0.0}),
         (POINT["fml"], {"alpha": 0.4}),
         (POINT["fml"], {"beta": 0.5}),
+        (POINT["fedkd"], {"strength": 4.0}),
         (POINT["fedproto"], {"strength": 1.0}),
         (POINT["fedmd"], {"gamma": 0.6}),
         (BAYES["local_bnn"], {"kl_weight": 2.0}),

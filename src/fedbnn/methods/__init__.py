@@ -8,6 +8,7 @@ from fedbnn.methods.fedavg import FedAvg
 from fedbnn.methods.fedbnn import FedBNN
 from fedbnn.methods.fedbnn_paper import FedBNNPaper
 from fedbnn.methods.feddf import FedDF
+from fedbnn.methods.fedkd import FedKD
 from fedbnn.methods.fedmd import FedMD
 from fedbnn.methods.fedproto import FedProto
 from fedbnn.methods.fedprox import FedProx
@@ -34,6 +35,7 @@ METHODS: dict[str, type[Method[Any, Any]]] = {
         FOLA,
         FedProto,
         FML,
+        FedKD,
         DPFedAvg,
         LocalBNN,
         Local,
@@ -49,6 +51,7 @@ __all__ = [
     "FedBNN",
     "FedBNNPaper",
     "FedDF",
+    "FedKD",
     "FedMD",
     "FedProto",
     "FedProx",
