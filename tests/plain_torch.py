@@ -838,6 +838,39 @@ def fedkd(method: Any, client: PlainClient, now: Situation) -> Outcome:
     return _mutual(method, client, now, weigh)
 
 
+def _before_the_last(module: nn.Module, x: Tensor) -> Tensor:
+    """Of the built-in networks that are layers one after the other."""
+    for layer in [*module][:-1]:
+        x = layer(x)
+    last = module[-1]
+    return x if isinstance(last, nn.Linear) else _before_the_last(last, x)
+
+
+def _hsic(one: Tensor, other: Tensor) -> Tensor:
+    h = torch.eye(len(one)) - 1 / len(one)
+    return torch.trace(one @ h @ other @ h)
+
+
+def fedhenn(method: Any, client: PlainClient, now: Situation) -> Outcome:
+    module, public = to_module(now.state["weights"], client.module), client.alignment[: method.points]
+    orders = _orders(client, now)
+    beside = step_order(len(public), len(orders), method.align_batch, now.rng.child("align").torch())
+    adam = torch.optim.Adam(module.parameters(), lr=method.learning_rate, weight_decay=method.weight_decay)
+    for index, other in zip(orders, beside, strict=True):
+        z, given = _before_the_last(module, public[other]), now.message["kernel"][other][:, other]
+        own = z @ z.T
+        alike = _hsic(own, given) / (_hsic(own, own) * _hsic(given, given)).sqrt()
+        loss = cross_entropy(module(client.x[index]), client.y[index]) + method.strength * (1 - alike)
+        adam.zero_grad()
+        loss.backward()
+        adam.step()
+    with torch.no_grad():
+        z = _before_the_last(module, public)
+        z = z - z.mean(0)
+        kernel = z @ z.T / torch.linalg.matrix_norm(z @ z.T)
+    return Outcome({"weights": from_module(module)}, {"kernel": kernel})
+
+
 TURNS: dict[str, Callable[[Any, PlainClient, Situation], Outcome]] = {
     "fedbnn": fedbnn,
     "fedbnn_paper": fedbnn_paper,
@@ -852,6 +885,7 @@ TURNS: dict[str, Callable[[Any, PlainClient, Situation], Outcome]] = {
     "fedproto": fedproto,
     "fml": fml,
     "fedkd": fedkd,
+    "fedhenn": fedhenn,
     "dp_fedavg": dp_fedavg,
     "local_bnn": local_bnn,
     "local": local,

@@ -34,6 +34,7 @@ VARIANTS = {
     "fedproto": ["personal"],
     "fml": ["personal", "global", "global_own_prior"],
     "fedkd": ["personal", "global", "global_own_prior"],
+    "fedhenn": ["personal"],
     "dp_fedavg": ["global", "fine_tuned", "global_own_prior"],
     "local_bnn": ["personal"],
     "local": ["personal"],

@@ -27,6 +27,7 @@ from fedbnn.methods import (
     FedBNN,
     FedBNNPaper,
     FedDF,
+    FedHeNN,
     FedKD,
     FedMD,
     FedProto,
@@ -71,6 +72,7 @@ POINTS = (
     FedProto(learning_rate=3e-3, embedding=6, strength=2.0),
     FML(learning_rate=3e-3, messenger="mlp", messenger_options={"hidden": [7]}, alpha=0.3, beta=0.6),
     FedKD(learning_rate=3e-3, messenger="mlp", messenger_options={"hidden": [7]}, strength=3.0),
+    FedHeNN(learning_rate=3e-3, strength=3.0, points=20, align_batch=10),
     FedMD(learning_rate=3e-3, digest_steps=4, digest_batch=16),
     FedMD(learning_rate=3e-3, digest_steps=4, digest_batch=16, consensus="mean_logits"),
 )
@@ -112,6 +114,9 @@ def situation(method: Method[Any, Any], client: Client) -> tuple[State, Message]
         prototypes = torch.rand(client.classes, method.embedding, generator=normal)
         known = torch.arange(client.classes) != client.train.y[0]
         return state, Message({"prototypes": prototypes, "known": known.float()})
+    if isinstance(method, FedHeNN):
+        z = torch.randn(method.points, 7, generator=normal)
+        return state, Message({"kernel": z @ z.T / 40})
     if isinstance(method, MutualLearning):
         client_roster = roster_of(small_sites(1, models=(client.model.name,)))
         return state, Message({"weights": near(method.initial(client_roster), 0.01)})
@@ -238,6 +243,7 @@ BAYES = {method.name: method for method in reversed(BAYESIAN)}
         (POINT["fml"], {"alpha": 0.4}),
         (POINT["fml"], {"beta": 0.5}),
         (POINT["fedkd"], {"strength": 4.0}),
+        (POINT["fedhenn"], {"strength": 4.0}),
         (POINT["fedproto"], {"strength": 1.0}),
         (POINT["fedmd"], {"gamma": 0.6}),
         (BAYES["local_bnn"], {"kl_weight": 2.0}),

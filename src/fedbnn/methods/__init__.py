@@ -8,6 +8,7 @@ from fedbnn.methods.fedavg import FedAvg
 from fedbnn.methods.fedbnn import FedBNN
 from fedbnn.methods.fedbnn_paper import FedBNNPaper
 from fedbnn.methods.feddf import FedDF
+from fedbnn.methods.fedhenn import FedHeNN
 from fedbnn.methods.fedkd import FedKD
 from fedbnn.methods.fedmd import FedMD
 from fedbnn.methods.fedproto import FedProto
@@ -36,6 +37,7 @@ METHODS: dict[str, type[Method[Any, Any]]] = {
         FedProto,
         FML,
         FedKD,
+        FedHeNN,
         DPFedAvg,
         LocalBNN,
         Local,
@@ -51,6 +53,7 @@ __all__ = [
     "FedBNN",
     "FedBNNPaper",
     "FedDF",
+    "FedHeNN",
     "FedKD",
     "FedMD",
     "FedProto",
