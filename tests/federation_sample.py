@@ -15,13 +15,17 @@ from fedbnn.federation.message import Message
 from fedbnn.federation.method import Method
 from fedbnn.federation.sites import make_sites
 from fedbnn.methods import (
+    FML,
     FOLA,
     DPFedAvg,
     FedAvg,
     FedBNN,
     FedBNNPaper,
     FedDF,
+    FedHeNN,
+    FedKD,
     FedMD,
+    FedProto,
     FedProx,
     Local,
     LocalBNN,
@@ -29,7 +33,6 @@ from fedbnn.methods import (
     PFedGP,
     PFedMe,
 )
-from fedbnn.methods.averaging import Averaging
 from fedbnn.models.augmentation import Augment
 from fedbnn.models.training import TrainingSettings
 from fedbnn.privacy import PrivacySettings
@@ -48,6 +51,11 @@ SMALL_METHODS: tuple[Method[Any, Any], ...] = (
     PFedBayes(iterations=3, inner_steps=2, mc_samples=2),
     PFedGP(embedding=8, train_chains=2, test_chains=3, gibbs_steps=2, inner_steps=2, record_cap=10),
     FOLA(),
+    FedProto(embedding=6),
+    FedProto(embedding=6, answer="prototypes"),
+    FML(messenger="mlp", messenger_options={"hidden": [4]}),
+    FedKD(),
+    FedHeNN(points=16, align_batch=8),
     DPFedAvg(noise="seed", steps=2),
     DPFedAvg(noise="seed", level="user"),
     LocalBNN(mc_samples=2),
@@ -57,13 +65,13 @@ SMALL_METHODS: tuple[Method[Any, Any], ...] = (
 
 def described(method: Method[Any, Any]) -> str:
     """A name for a test of this method."""
-    told = ("consensus", "head", "level")
+    told = ("consensus", "head", "level", "answer")
     return "-".join([method.name, *(str(getattr(method, name)) for name in told if hasattr(method, name))])
 
 
 def models_for(method: Method[Any, Any]) -> tuple[str, ...]:
     """Three architectures, or one for methods that average weights."""
-    return ("cnn2",) if isinstance(method, Averaging | FOLA) else ("mlp", "cnn2", "cnn3")
+    return ("cnn2",) if method.one_architecture else ("mlp", "cnn2", "cnn3")
 
 
 def first_message(method: Method[Any, Any], sites: Sequence[Site], client: int = 0) -> Message:

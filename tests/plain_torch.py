@@ -17,7 +17,7 @@ import numpy as np
 import torch
 from polyagamma import random_polyagamma
 from torch import Tensor, nn
-from torch.distributions import Normal, kl_divergence
+from torch.distributions import Categorical, Normal, kl_divergence
 from torch.func import functional_call, grad, vmap
 from torch.nn import functional
 
@@ -526,6 +526,7 @@ class PlainClient:
     rounds: int
     classes: int
     clients: int
+    made: Callable[[ModelSettings | None, int], nn.Module]
 
     @classmethod
     def of(cls, client: Client, outputs: int | None = None) -> "PlainClient":
@@ -540,6 +541,7 @@ class PlainClient:
             rounds=client.rounds,
             classes=client.classes,
             clients=client.clients,
+            made=lambda model, outputs: build(model or client.model, shape, outputs),
         )
 
 
@@ -776,6 +778,99 @@ def pfedgp(method: Any, client: PlainClient, now: Situation) -> Outcome:
     return Outcome({"weights": weights}, {"weights": weights})
 
 
+def _orders(client: PlainClient, now: Situation) -> Tensors:
+    return epoch_order(len(client.x), client.passes(now.round_number), client.batch, now.rng.child("order").torch())
+
+
+def fedproto(method: Any, client: PlainClient, now: Situation) -> Outcome:
+    body, head = client.made(None, method.embedding), nn.Linear(method.embedding, client.classes)
+    both = to_module(now.state["weights"], nn.ModuleList([body, head]))
+    adam = torch.optim.Adam(both.parameters(), lr=method.learning_rate, weight_decay=method.weight_decay)
+    both.train()
+    for index in _orders(client, now):
+        z, y = body(client.x[index]).clamp_min(0), client.y[index]
+        loss = cross_entropy(head(z), y)
+        for row, label in zip(z, y.tolist(), strict=True):
+            if now.message["known"][label]:
+                distance = ((row - now.message["prototypes"][label]) ** 2).sum() / method.embedding
+                loss = loss + method.strength * distance / len(y)
+        adam.zero_grad()
+        loss.backward()
+        adam.step()
+    z = outputs(body, client.x).clamp_min(0)
+    means = [
+        z[client.y == c].mean(0) if (client.y == c).any() else torch.zeros(z.shape[1]) for c in range(client.classes)
+    ]
+    counts = torch.bincount(client.y, minlength=client.classes).float()
+    return Outcome({"weights": from_module(both)}, {"prototypes": torch.stack(means), "counts": counts})
+
+
+def _mutual(method: Any, client: PlainClient, now: Situation, weigh: Callable[..., Sequence[Tensor]]) -> Outcome:
+    """Both networks on the same minibatches; `weigh` makes the two losses of cross-entropies and divergences."""
+    messenger = ModelSettings(method.messenger, options=method.messenger_options)
+    own = to_module(now.state["weights"], client.made(None, client.classes)).train()
+    sent = to_module(now.message["weights"], client.made(messenger, client.classes)).train()
+    kind = {"lr": method.learning_rate, "weight_decay": method.weight_decay}
+    adams = [torch.optim.Adam(module.parameters(), **kind) for module in (own, sent)]
+    for index in _orders(client, now):
+        logits = [module(client.x[index]) for module in (own, sent)]
+        fixed = [Categorical(logits=one.detach()) for one in logits]
+        kl = [kl_divergence(fixed[1 - k], Categorical(logits=logits[k])).mean() for k in (0, 1)]
+        for adam, loss in zip(adams, weigh([cross_entropy(one, client.y[index]) for one in logits], kl), strict=True):
+            adam.zero_grad()
+            loss.backward()
+            adam.step()
+    return Outcome({"weights": from_module(own)}, {"weights": from_module(sent)})
+
+
+def fml(method: Any, client: PlainClient, now: Situation) -> Outcome:
+    def weigh(ce: Tensors, kl: Tensors) -> Tensors:
+        return [w * c + (1 - w) * k for w, c, k in zip((method.alpha, method.beta), ce, kl, strict=True)]
+
+    return _mutual(method, client, now, weigh)
+
+
+def fedkd(method: Any, client: PlainClient, now: Situation) -> Outcome:
+    def weigh(ce: Tensors, kl: Tensors) -> Tensors:
+        total = (ce[0] + ce[1]).item()
+        return [c + method.strength * k / total for c, k in zip(ce, kl, strict=True)]
+
+    return _mutual(method, client, now, weigh)
+
+
+def _before_the_last(module: nn.Module, x: Tensor) -> Tensor:
+    """Of the built-in networks that are layers one after the other."""
+    for layer in [*module][:-1]:
+        x = layer(x)
+    last = module[-1]
+    return x if isinstance(last, nn.Linear) else _before_the_last(last, x)
+
+
+def _hsic(one: Tensor, other: Tensor) -> Tensor:
+    h = torch.eye(len(one)) - 1 / len(one)
+    return torch.trace(one @ h @ other @ h)
+
+
+def fedhenn(method: Any, client: PlainClient, now: Situation) -> Outcome:
+    module, public = to_module(now.state["weights"], client.module), client.alignment[: method.points]
+    orders = _orders(client, now)
+    beside = step_order(len(public), len(orders), method.align_batch, now.rng.child("align").torch())
+    adam = torch.optim.Adam(module.parameters(), lr=method.learning_rate, weight_decay=method.weight_decay)
+    for index, other in zip(orders, beside, strict=True):
+        z, given = _before_the_last(module, public[other]), now.message["kernel"][other][:, other]
+        own = z @ z.T
+        alike = _hsic(own, given) / (_hsic(own, own) * _hsic(given, given)).sqrt()
+        loss = cross_entropy(module(client.x[index]), client.y[index]) + method.strength * (1 - alike)
+        adam.zero_grad()
+        loss.backward()
+        adam.step()
+    with torch.no_grad():
+        z = _before_the_last(module, public)
+        z = z - z.mean(0)
+        kernel = z @ z.T / torch.linalg.matrix_norm(z @ z.T)
+    return Outcome({"weights": from_module(module)}, {"kernel": kernel})
+
+
 TURNS: dict[str, Callable[[Any, PlainClient, Situation], Outcome]] = {
     "fedbnn": fedbnn,
     "fedbnn_paper": fedbnn_paper,
@@ -787,6 +882,10 @@ TURNS: dict[str, Callable[[Any, PlainClient, Situation], Outcome]] = {
     "pfedbayes": pfedbayes,
     "pfedgp": pfedgp,
     "fola": fola,
+    "fedproto": fedproto,
+    "fml": fml,
+    "fedkd": fedkd,
+    "fedhenn": fedhenn,
     "dp_fedavg": dp_fedavg,
     "local_bnn": local_bnn,
     "local": local,

@@ -19,6 +19,7 @@ from fedbnn.federation.loop import Federation, roster_of
 from fedbnn.federation.message import Message
 from fedbnn.federation.method import Client, Method, State
 from fedbnn.methods import (
+    FML,
     FOLA,
     METHODS,
     DPFedAvg,
@@ -26,7 +27,10 @@ from fedbnn.methods import (
     FedBNN,
     FedBNNPaper,
     FedDF,
+    FedHeNN,
+    FedKD,
     FedMD,
+    FedProto,
     FedProx,
     Local,
     LocalBNN,
@@ -34,6 +38,7 @@ from fedbnn.methods import (
     PFedGP,
     PFedMe,
 )
+from fedbnn.methods.mutual import MutualLearning
 from fedbnn.models.architectures import build
 from tests.federation_sample import small_sites
 from tests.plain_torch import (
@@ -64,6 +69,10 @@ POINTS = (
     DPFedAvg(level="record", noise="seed", steps=3, clip=0.5, epsilon=50.0, private_rate=0.5),
     DPFedAvg(level="user", noise="seed", learning_rate=3e-3, clip=0.05),
     PFedGP(embedding=8, inner_steps=3, train_chains=5),
+    FedProto(learning_rate=3e-3, embedding=6, strength=2.0),
+    FML(learning_rate=3e-3, messenger="mlp", messenger_options={"hidden": [7]}, alpha=0.3, beta=0.6),
+    FedKD(learning_rate=3e-3, messenger="mlp", messenger_options={"hidden": [7]}, strength=3.0),
+    FedHeNN(learning_rate=3e-3, strength=3.0, points=20, align_batch=10),
     FedMD(learning_rate=3e-3, digest_steps=4, digest_batch=16),
     FedMD(learning_rate=3e-3, digest_steps=4, digest_batch=16, consensus="mean_logits"),
 )
@@ -101,6 +110,16 @@ def situation(method: Method[Any, Any], client: Client) -> tuple[State, Message]
         return state, Message()
     if isinstance(method, PFedBayes):
         return state, Message({"weights": near(method.client_init(client).theta, 0.05)})
+    if isinstance(method, FedProto):
+        prototypes = torch.rand(client.classes, method.embedding, generator=normal)
+        known = torch.arange(client.classes) != client.train.y[0]
+        return state, Message({"prototypes": prototypes, "known": known.float()})
+    if isinstance(method, FedHeNN):
+        z = torch.randn(method.points, 7, generator=normal)
+        return state, Message({"kernel": z @ z.T / 40})
+    if isinstance(method, MutualLearning):
+        client_roster = roster_of(small_sites(1, models=(client.model.name,)))
+        return state, Message({"weights": near(method.initial(client_roster), 0.01)})
     outputs = method.embedding if isinstance(method, PFedGP) else client.classes
     roster = roster_of(small_sites(1, models=(client.model.name,)))
     weights = near(roster.initial_weights(0, outputs), 0.01)
@@ -135,6 +154,8 @@ def began_at(method: Method[Any, Any], client: Client) -> dict[str, Tensor]:
     """Where the arrays of a turn's outcome were before it; zero for what is not a vector that training moves."""
     state, message = situation(method, client)
     begins = {**state.tensors(), **message.arrays}
+    if isinstance(method, MutualLearning):  # two networks
+        begins["state.weights"] = state.tensors()["weights"]
     if isinstance(method, DPFedAvg) and method.level == "user":
         begins["update"] = torch.zeros(())
     return begins
@@ -147,7 +168,7 @@ def deviations(method: Method[Any, Any], client: Client, one: Outcome, other: Ou
         assert arrays.keys() == others.keys()
         for name, array in arrays.items():
             sent_update = kind == "message" and "update" in began
-            start = torch.zeros(()) if sent_update else began.get(name, torch.zeros(()))
+            start = torch.zeros(()) if sent_update else began.get(f"{kind}.{name}", began.get(name, torch.zeros(())))
             halves = 2 if name == "theta" or isinstance(method, PFedBayes) else 1
             start = start.expand(array.shape)
             for half, (a, b, s) in enumerate(
@@ -219,6 +240,11 @@ BAYES = {method.name: method for method in reversed(BAYESIAN)}
         (POINT["pfedgp"], {"lengthscale": 1.2}),
         (POINT["pfedgp"], {"outputscale": 4.0}),
         (POINT["pfedgp"], {"momentum": 0.0}),
+        (POINT["fml"], {"alpha": 0.4}),
+        (POINT["fml"], {"beta": 0.5}),
+        (POINT["fedkd"], {"strength": 4.0}),
+        (POINT["fedhenn"], {"strength": 4.0}),
+        (POINT["fedproto"], {"strength": 1.0}),
         (POINT["fedmd"], {"gamma": 0.6}),
         (BAYES["local_bnn"], {"kl_weight": 2.0}),
         (BAYES["local_bnn"], {"prior_sd": 0.6}),

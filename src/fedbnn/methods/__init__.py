@@ -8,8 +8,12 @@ from fedbnn.methods.fedavg import FedAvg
 from fedbnn.methods.fedbnn import FedBNN
 from fedbnn.methods.fedbnn_paper import FedBNNPaper
 from fedbnn.methods.feddf import FedDF
+from fedbnn.methods.fedhenn import FedHeNN
+from fedbnn.methods.fedkd import FedKD
 from fedbnn.methods.fedmd import FedMD
+from fedbnn.methods.fedproto import FedProto
 from fedbnn.methods.fedprox import FedProx
+from fedbnn.methods.fml import FML
 from fedbnn.methods.fola import FOLA
 from fedbnn.methods.local import Local
 from fedbnn.methods.local_bnn import LocalBNN
@@ -30,6 +34,10 @@ METHODS: dict[str, type[Method[Any, Any]]] = {
         PFedBayes,
         PFedGP,
         FOLA,
+        FedProto,
+        FML,
+        FedKD,
+        FedHeNN,
         DPFedAvg,
         LocalBNN,
         Local,
@@ -37,6 +45,7 @@ METHODS: dict[str, type[Method[Any, Any]]] = {
 }
 
 __all__ = [
+    "FML",
     "FOLA",
     "METHODS",
     "DPFedAvg",
@@ -44,7 +53,10 @@ __all__ = [
     "FedBNN",
     "FedBNNPaper",
     "FedDF",
+    "FedHeNN",
+    "FedKD",
     "FedMD",
+    "FedProto",
     "FedProx",
     "Local",
     "LocalBNN",

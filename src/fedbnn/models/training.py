@@ -1,6 +1,6 @@
 """Minibatches, and the plain (deterministic) training loop on a flat network."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import torch
@@ -118,6 +118,15 @@ class Pull:
             gradient.add_(apart, alpha=self.strength)
 
 
+def adam(network: FlatNetwork, weights: Tensor, learning_rate: float, weight_decay: float) -> torch.optim.Optimizer:
+    """Adam, begun anew, that moves the network's weights from `weights` by what lies in its gradient."""
+    network.train()
+    network.weights.copy_(weights)
+    parameter = torch.nn.Parameter(network.weights, requires_grad=False)
+    parameter.grad = network.gradient
+    return torch.optim.Adam([parameter], lr=learning_rate, weight_decay=weight_decay, fused=True)
+
+
 def fit_point(
     network: FlatNetwork,
     weights: Tensor,
@@ -126,20 +135,17 @@ def fit_point(
     learning_rate: float,
     weight_decay: float,
     pull: Pull | None = None,
+    loss_of: Callable[[Records], Tensor] | None = None,
 ) -> tuple[Tensor, float]:
-    """Minimise the cross-entropy over the batches, plus the pull, by Adam from `weights`.
+    """Minimise the cross-entropy over the batches, or `loss_of` them, plus the pull, by Adam from `weights`.
 
-    Returns the new weights and the last minibatch's cross-entropy.
+    Returns the new weights and the last minibatch's loss without the pull.
     """
-    network.train()
-    network.weights.copy_(weights)
-    parameter = torch.nn.Parameter(network.weights, requires_grad=False)
-    parameter.grad = network.gradient
-    optimiser = torch.optim.Adam([parameter], lr=learning_rate, weight_decay=weight_decay, fused=True)
+    optimiser = adam(network, weights, learning_rate, weight_decay)
     loss = torch.zeros(())
     for batch in batches:
         network.gradient.zero_()
-        loss = batch.loss(network(batch.x))
+        loss = batch.loss(network(batch.x)) if loss_of is None else loss_of(batch)
         loss.backward()
         if pull:
             pull.add_gradient(network.weights, network.gradient)
