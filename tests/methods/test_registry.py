@@ -130,7 +130,7 @@ def test_a_module_of_the_current_folder_is_found_and_comes_last(own: Path) -> No
         ("own_methods:Odd", "cannot be used: its name = 'model_dump' is not a plain word"),
         ("own_methods:Demanding", "cannot be used: its setting 'level' has no default"),
         ("own_methods:Bare", "cannot be used: declare its class with @settings"),
-        ("dito", "unknown (there are fedbnn, fedbnn_paper, fedmd,"),
+        ("zzz", "unknown (there are fedbnn, fedbnn_paper, fedmd,"),
         ("fedagv", "unknown; did you mean 'fedavg'?"),
     ],
 )
@@ -242,7 +242,7 @@ def test_rows_of_a_plan_name_methods_from_outside(tmp_path: Path) -> None:
     (tmp_path / "plan.toml").write_text(PLAN.format(method="dito:Ditto"))
     with pytest.raises(UserError, match=r"row ditto on digits: method = 'dito:Ditto' cannot be imported"):
         expand(load_plan(tmp_path), "one", tmp_path / "runs")
-    (tmp_path / "plan.toml").write_text(PLAN.format(method="dito"))
+    (tmp_path / "plan.toml").write_text(PLAN.format(method="zzz"))
     with pytest.raises(UserError, match=r"rows\.ditto\.method = 'dito': no such method"):
         load_plan(tmp_path)
 
