@@ -28,8 +28,8 @@ from fedbnn.methods import (
     PFedBayes,
     PFedGP,
     PFedMe,
+    Scaffold,
 )
-from fedbnn.methods.averaging import Averaging
 from fedbnn.models.augmentation import Augment
 from fedbnn.models.training import TrainingSettings
 from fedbnn.privacy import PrivacySettings
@@ -45,6 +45,7 @@ SMALL_METHODS: tuple[Method[Any, Any], ...] = (
     FedAvg(),
     FedProx(mu=0.5),
     PFedMe(iterations=3, inner_steps=2),
+    Scaffold(),
     PFedBayes(iterations=3, inner_steps=2, mc_samples=2),
     PFedGP(embedding=8, train_chains=2, test_chains=3, gibbs_steps=2, inner_steps=2, record_cap=10),
     FOLA(),
@@ -63,7 +64,7 @@ def described(method: Method[Any, Any]) -> str:
 
 def models_for(method: Method[Any, Any]) -> tuple[str, ...]:
     """Three architectures, or one for methods that average weights."""
-    return ("cnn2",) if isinstance(method, Averaging | FOLA) else ("mlp", "cnn2", "cnn3")
+    return ("cnn2",) if method.one_architecture else ("mlp", "cnn2", "cnn3")
 
 
 def first_message(method: Method[Any, Any], sites: Sequence[Site], client: int = 0) -> Message:

@@ -9,7 +9,19 @@ from fedbnn.data.dataset import Dataset
 from fedbnn.data.federated import FederatedData
 from fedbnn.federation.engines import Site
 from fedbnn.federation.sites import make_sites
-from fedbnn.methods import FOLA, FedAvg, FedBNN, FedBNNPaper, FedMD, FedProx, Local, LocalBNN, PFedBayes, PFedMe
+from fedbnn.methods import (
+    FOLA,
+    FedAvg,
+    FedBNN,
+    FedBNNPaper,
+    FedMD,
+    FedProx,
+    Local,
+    LocalBNN,
+    PFedBayes,
+    PFedMe,
+    Scaffold,
+)
 from fedbnn.models.architectures import ModelSettings
 from fedbnn.models.regression import Scale
 from fedbnn.models.training import TrainingSettings
@@ -27,6 +39,7 @@ METHODS = (
     FedAvg(),
     FedProx(mu=0.5),
     PFedMe(iterations=3, inner_steps=2),
+    Scaffold(),
     PFedBayes(iterations=3, inner_steps=2, mc_samples=2),
     FOLA(),
     LocalBNN(mc_samples=2),

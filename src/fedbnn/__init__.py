@@ -44,6 +44,7 @@ if TYPE_CHECKING:
         PFedBayes,
         PFedGP,
         PFedMe,
+        Scaffold,
     )
     from fedbnn.models.abstention import Abstention
     from fedbnn.models.architectures import ModelSettings
@@ -94,6 +95,7 @@ __all__ = [
     "PartitionSettings",
     "Prediction",
     "PrivacySettings",
+    "Scaffold",
     "Scale",
     "SiteEstimate",
     "SitePrediction",
@@ -129,7 +131,7 @@ _PLACES = {
     "fedbnn.federation.method": "Client Method",
     "fedbnn.federation.sites": "make_sites",
     "fedbnn.methods": "FOLA DPFedAvg FedAvg FedBNN FedBNNPaper FedDF FedMD "
-    "FedProx Local LocalBNN PFedBayes PFedGP PFedMe",
+    "FedProx Local LocalBNN PFedBayes PFedGP PFedMe Scaffold",
     "fedbnn.models.abstention": "Abstention",
     "fedbnn.models.architectures": "ModelSettings",
     "fedbnn.models.bayes": "Prediction",

@@ -16,6 +16,7 @@ from fedbnn.methods.local_bnn import LocalBNN
 from fedbnn.methods.pfedbayes import PFedBayes
 from fedbnn.methods.pfedgp import PFedGP
 from fedbnn.methods.pfedme import PFedMe
+from fedbnn.methods.scaffold import Scaffold
 
 METHODS: dict[str, type[Method[Any, Any]]] = {
     cls.name: cls
@@ -27,6 +28,7 @@ METHODS: dict[str, type[Method[Any, Any]]] = {
         FedAvg,
         FedProx,
         PFedMe,
+        Scaffold,
         PFedBayes,
         PFedGP,
         FOLA,
@@ -51,4 +53,5 @@ __all__ = [
     "PFedBayes",
     "PFedGP",
     "PFedMe",
+    "Scaffold",
 ]
