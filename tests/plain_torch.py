@@ -810,6 +810,7 @@ TURNS: dict[str, Callable[[Any, PlainClient, Situation], Outcome]] = {
     "fedprox": fedprox,
     "pfedme": pfedme,
     "scaffold": scaffold,
+    "fedopt": fedavg,  # what FedOpt adds is at the server
     "pfedbayes": pfedbayes,
     "pfedgp": pfedgp,
     "fola": fola,

@@ -31,6 +31,7 @@ from fedbnn.methods import (
     FedBNN,
     FedDF,
     FedMD,
+    FedOpt,
     FedProx,
     PFedBayes,
     PFedGP,
@@ -47,7 +48,7 @@ from tests.federation_sample import first_message, small_sites, unequal, with_cl
 RNG = Stream((0, "test"))
 BY_RECORDS: tuple[Averaging[Any], ...] = (FedAvg(), FedProx(), PFedMe())
 UNIFORM: tuple[Averaging[Any], ...] = (PFedBayes(), PFedGP(embedding=8), DPFedAvg(sampling_rate=1.0))
-ALL: tuple[Method[Any, Any], ...] = (*BY_RECORDS, *UNIFORM, FOLA(), Scaffold())
+ALL: tuple[Method[Any, Any], ...] = (*BY_RECORDS, *UNIFORM, FOLA(), Scaffold(), FedOpt())
 NAMES = tuple(method.name for method in ALL)
 
 

@@ -9,6 +9,7 @@ from fedbnn.methods.fedbnn import FedBNN
 from fedbnn.methods.fedbnn_paper import FedBNNPaper
 from fedbnn.methods.feddf import FedDF
 from fedbnn.methods.fedmd import FedMD
+from fedbnn.methods.fedopt import FedOpt
 from fedbnn.methods.fedprox import FedProx
 from fedbnn.methods.fola import FOLA
 from fedbnn.methods.local import Local
@@ -29,6 +30,7 @@ METHODS: dict[str, type[Method[Any, Any]]] = {
         FedProx,
         PFedMe,
         Scaffold,
+        FedOpt,
         PFedBayes,
         PFedGP,
         FOLA,
@@ -47,6 +49,7 @@ __all__ = [
     "FedBNNPaper",
     "FedDF",
     "FedMD",
+    "FedOpt",
     "FedProx",
     "Local",
     "LocalBNN",
