@@ -25,6 +25,7 @@ from fedbnn.methods import (
     FedHeNN,
     FedKD,
     FedMD,
+    FedOpt,
     FedProto,
     FedProx,
     Local,
@@ -32,6 +33,7 @@ from fedbnn.methods import (
     PFedBayes,
     PFedGP,
     PFedMe,
+    Scaffold,
 )
 from fedbnn.models.augmentation import Augment
 from fedbnn.models.training import TrainingSettings
@@ -48,6 +50,8 @@ SMALL_METHODS: tuple[Method[Any, Any], ...] = (
     FedAvg(),
     FedProx(mu=0.5),
     PFedMe(iterations=3, inner_steps=2),
+    Scaffold(),
+    FedOpt(optimiser="yogi"),
     PFedBayes(iterations=3, inner_steps=2, mc_samples=2),
     PFedGP(embedding=8, train_chains=2, test_chains=3, gibbs_steps=2, inner_steps=2, record_cap=10),
     FOLA(),

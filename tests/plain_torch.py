@@ -613,6 +613,31 @@ def pfedme(method: Any, client: PlainClient, now: Situation) -> Outcome:
     return Outcome({"weights": from_module(client.module)}, {"weights": flat(w)})
 
 
+def descend(method: Any, client: PlainClient, now: Situation, penalty: Penalty) -> int:
+    """SGD of torch over the client's passes, in place; how many steps it took."""
+    order = epoch_order(len(client.x), client.passes(now.round_number), client.batch, now.rng.child("order").torch())
+    client.module.train()
+    parameters = list(client.module.parameters())
+    sgd = torch.optim.SGD(parameters, lr=method.rate)
+    for index in order:
+        loss = cross_entropy(client.module(client.x[index]), client.y[index]) + penalty(parameters)
+        sgd.zero_grad()
+        loss.backward()
+        sgd.step()
+    return len(order)
+
+
+def scaffold(method: Any, client: PlainClient, now: Situation) -> Outcome:
+    """The correction as the gradient of a linear term."""
+    to_module(now.message["weights"], client.module)
+    x, c = now.message["weights"], now.message["control"]
+    correction = pieces(c - now.state["carried"], client.module)
+    steps = descend(method, client, now, lambda live: sum((p * k).sum() for p, k in zip(live, correction, strict=True)))
+    y = from_module(client.module)
+    control = now.state["carried"] - c + (x - y) / (steps * method.rate)
+    return Outcome({"weights": y, "carried": control}, {"weights": y, "control": control})
+
+
 def pfedbayes(method: Any, client: PlainClient, now: Situation) -> Outcome:
     start = now.message["weights"] if now.round_number == 0 else now.state["theta"]
     q, w = (MeanField.of(theta, client.module) for theta in (start, now.message["weights"]))
@@ -879,6 +904,8 @@ TURNS: dict[str, Callable[[Any, PlainClient, Situation], Outcome]] = {
     "fedavg": fedavg,
     "fedprox": fedprox,
     "pfedme": pfedme,
+    "scaffold": scaffold,
+    "fedopt": fedavg,  # what FedOpt adds is at the server
     "pfedbayes": pfedbayes,
     "pfedgp": pfedgp,
     "fola": fola,

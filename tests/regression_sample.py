@@ -16,11 +16,13 @@ from fedbnn.methods import (
     FedBNNPaper,
     FedHeNN,
     FedMD,
+    FedOpt,
     FedProx,
     Local,
     LocalBNN,
     PFedBayes,
     PFedMe,
+    Scaffold,
 )
 from fedbnn.models.architectures import ModelSettings
 from fedbnn.models.regression import Scale
@@ -39,6 +41,8 @@ METHODS = (
     FedAvg(),
     FedProx(mu=0.5),
     PFedMe(iterations=3, inner_steps=2),
+    Scaffold(),
+    FedOpt(optimiser="yogi"),
     PFedBayes(iterations=3, inner_steps=2, mc_samples=2),
     FOLA(),
     FedHeNN(points=10, align_batch=5),

@@ -38,12 +38,14 @@ if TYPE_CHECKING:
         FedBNNPaper,
         FedDF,
         FedMD,
+        FedOpt,
         FedProx,
         Local,
         LocalBNN,
         PFedBayes,
         PFedGP,
         PFedMe,
+        Scaffold,
     )
     from fedbnn.models.abstention import Abstention
     from fedbnn.models.architectures import ModelSettings
@@ -75,6 +77,7 @@ __all__ = [
     "FedBNNPaper",
     "FedDF",
     "FedMD",
+    "FedOpt",
     "FedProx",
     "FederatedData",
     "Federation",
@@ -94,6 +97,7 @@ __all__ = [
     "PartitionSettings",
     "Prediction",
     "PrivacySettings",
+    "Scaffold",
     "Scale",
     "SiteEstimate",
     "SitePrediction",
@@ -129,7 +133,7 @@ _PLACES = {
     "fedbnn.federation.method": "Client Method",
     "fedbnn.federation.sites": "make_sites",
     "fedbnn.methods": "FOLA DPFedAvg FedAvg FedBNN FedBNNPaper FedDF FedMD "
-    "FedProx Local LocalBNN PFedBayes PFedGP PFedMe",
+    "FedProx Local LocalBNN PFedBayes PFedGP PFedMe Scaffold FedOpt",
     "fedbnn.models.abstention": "Abstention",
     "fedbnn.models.architectures": "ModelSettings",
     "fedbnn.models.bayes": "Prediction",

@@ -28,6 +28,8 @@ VARIANTS = {
     "fedavg": ["global", "fine_tuned", "global_own_prior"],
     "fedprox": ["global", "fine_tuned", "global_own_prior"],
     "pfedme": ["personal", "global", "global_own_prior"],
+    "scaffold": ["global", "fine_tuned", "global_own_prior"],
+    "fedopt": ["global", "fine_tuned", "global_own_prior"],
     "pfedbayes": ["personal", "global", "global_own_prior"],
     "pfedgp": ["personal"],
     "fola": ["global", "fine_tuned", "global_own_prior"],

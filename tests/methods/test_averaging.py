@@ -23,7 +23,21 @@ from fedbnn.federation.engines import Site
 from fedbnn.federation.loop import Federation, roster_of
 from fedbnn.federation.message import Message, shape_of
 from fedbnn.federation.method import Client, Method, Roster
-from fedbnn.methods import FOLA, METHODS, DPFedAvg, FedAvg, FedBNN, FedDF, FedMD, FedProx, PFedBayes, PFedGP, PFedMe
+from fedbnn.methods import (
+    FOLA,
+    METHODS,
+    DPFedAvg,
+    FedAvg,
+    FedBNN,
+    FedDF,
+    FedMD,
+    FedOpt,
+    FedProx,
+    PFedBayes,
+    PFedGP,
+    PFedMe,
+    Scaffold,
+)
 from fedbnn.methods.averaging import Averaging, Global
 from fedbnn.methods.pfedme import moreau
 from fedbnn.models.architectures import ModelSettings
@@ -34,7 +48,7 @@ from tests.federation_sample import first_message, small_sites, unequal, with_cl
 RNG = Stream((0, "test"))
 BY_RECORDS: tuple[Averaging[Any], ...] = (FedAvg(), FedProx(), PFedMe())
 UNIFORM: tuple[Averaging[Any], ...] = (PFedBayes(), PFedGP(embedding=8), DPFedAvg(sampling_rate=1.0))
-ALL: tuple[Method[Any, Any], ...] = (*BY_RECORDS, *UNIFORM, FOLA())
+ALL: tuple[Method[Any, Any], ...] = (*BY_RECORDS, *UNIFORM, FOLA(), Scaffold(), FedOpt())
 NAMES = tuple(method.name for method in ALL)
 
 

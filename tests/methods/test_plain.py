@@ -30,6 +30,7 @@ from fedbnn.methods import (
     FedHeNN,
     FedKD,
     FedMD,
+    FedOpt,
     FedProto,
     FedProx,
     Local,
@@ -37,6 +38,7 @@ from fedbnn.methods import (
     PFedBayes,
     PFedGP,
     PFedMe,
+    Scaffold,
 )
 from fedbnn.methods.mutual import MutualLearning
 from fedbnn.models.architectures import build
@@ -66,6 +68,8 @@ POINTS = (
     FedProx(learning_rate=3e-3, mu=3.0),
     FOLA(learning_rate=3e-3, prior_weight=2.0),
     PFedMe(iterations=4, inner_steps=3),
+    Scaffold(rate=0.03),
+    FedOpt(learning_rate=3e-3),
     DPFedAvg(level="record", noise="seed", steps=3, clip=0.5, epsilon=50.0, private_rate=0.5),
     DPFedAvg(level="user", noise="seed", learning_rate=3e-3, clip=0.05),
     PFedGP(embedding=8, inner_steps=3, train_chains=5),
@@ -125,6 +129,8 @@ def situation(method: Method[Any, Any], client: Client) -> tuple[State, Message]
     weights = near(roster.initial_weights(0, outputs), 0.01)
     if isinstance(method, FOLA):
         return state, Message({"weights": weights, "precision": 50 * torch.rand(weights.shape, generator=normal)})
+    if isinstance(method, Scaffold):
+        return state, Message({"weights": weights, "control": near(torch.zeros_like(weights), 0.01)})
     return state, Message({"weights": weights})
 
 
@@ -220,6 +226,7 @@ def other(method: Method[Any, Any], **changes: Any) -> Method[Any, Any]:
 
 
 POINT = {method.name: method for method in reversed(POINTS)}
+USER_LEVEL = next(method for method in POINTS if isinstance(method, DPFedAvg) and method.level == "user")
 BAYES = {method.name: method for method in reversed(BAYESIAN)}
 
 
@@ -236,7 +243,8 @@ BAYES = {method.name: method for method in reversed(BAYESIAN)}
         (POINT["pfedme"], {"rate": 0.01}),
         (POINT["dp_fedavg"], {"clip": 1.0}),
         (POINT["dp_fedavg"], {"epsilon": 25.0}),
-        (POINTS[8], {"clip": 0.1}),
+        (POINT["scaffold"], {"rate": 0.033}),
+        (USER_LEVEL, {"clip": 0.1}),
         (POINT["pfedgp"], {"lengthscale": 1.2}),
         (POINT["pfedgp"], {"outputscale": 4.0}),
         (POINT["pfedgp"], {"momentum": 0.0}),

@@ -11,6 +11,7 @@ from fedbnn.methods.feddf import FedDF
 from fedbnn.methods.fedhenn import FedHeNN
 from fedbnn.methods.fedkd import FedKD
 from fedbnn.methods.fedmd import FedMD
+from fedbnn.methods.fedopt import FedOpt
 from fedbnn.methods.fedproto import FedProto
 from fedbnn.methods.fedprox import FedProx
 from fedbnn.methods.fml import FML
@@ -20,6 +21,7 @@ from fedbnn.methods.local_bnn import LocalBNN
 from fedbnn.methods.pfedbayes import PFedBayes
 from fedbnn.methods.pfedgp import PFedGP
 from fedbnn.methods.pfedme import PFedMe
+from fedbnn.methods.scaffold import Scaffold
 
 METHODS: dict[str, type[Method[Any, Any]]] = {
     cls.name: cls
@@ -31,6 +33,8 @@ METHODS: dict[str, type[Method[Any, Any]]] = {
         FedAvg,
         FedProx,
         PFedMe,
+        Scaffold,
+        FedOpt,
         PFedBayes,
         PFedGP,
         FOLA,
@@ -56,6 +60,7 @@ __all__ = [
     "FedHeNN",
     "FedKD",
     "FedMD",
+    "FedOpt",
     "FedProto",
     "FedProx",
     "Local",
@@ -63,4 +68,5 @@ __all__ = [
     "PFedBayes",
     "PFedGP",
     "PFedMe",
+    "Scaffold",
 ]

@@ -151,3 +151,33 @@ def fit_point(
             pull.add_gradient(network.weights, network.gradient)
         optimiser.step()
     return network.weights.clone(), float(loss.detach())
+
+
+def descend(
+    network: FlatNetwork,
+    weights: Tensor,
+    batches: Iterator[Records],
+    *,
+    rate: float,
+    pull: Pull | None = None,
+    slope: Tensor | None = None,
+) -> tuple[Tensor, float, int]:
+    """Plain gradient steps w <- w - rate (g + slope) from `weights`, g the gradient of a batch's loss and the pull.
+
+    For methods that are made of gradients, whose scale Adam would take away. Returns the new weights, the last
+    minibatch's loss and the number of steps.
+    """
+    network.train()
+    network.weights.copy_(weights)
+    loss, count = torch.zeros(()), 0
+    for batch in batches:
+        network.gradient.zero_()
+        loss = batch.loss(network(batch.x))
+        loss.backward()
+        if pull:
+            pull.add_gradient(network.weights, network.gradient)
+        if slope is not None:
+            network.gradient.add_(slope)
+        network.weights.sub_(network.gradient, alpha=rate)
+        count += 1
+    return network.weights.clone(), float(loss.detach()), count
