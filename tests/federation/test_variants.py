@@ -28,6 +28,7 @@ VARIANTS = {
     "fedavg": ["global", "fine_tuned", "global_own_prior"],
     "fedprox": ["global", "fine_tuned", "global_own_prior"],
     "pfedme": ["personal", "global", "global_own_prior"],
+    "fedrep": ["personal"],
     "pfedbayes": ["personal", "global", "global_own_prior"],
     "pfedgp": ["personal"],
     "fola": ["global", "fine_tuned", "global_own_prior"],

@@ -23,7 +23,20 @@ from fedbnn.federation.engines import Site
 from fedbnn.federation.loop import Federation, roster_of
 from fedbnn.federation.message import Message, shape_of
 from fedbnn.federation.method import Client, Method, Roster
-from fedbnn.methods import FOLA, METHODS, DPFedAvg, FedAvg, FedBNN, FedDF, FedMD, FedProx, PFedBayes, PFedGP, PFedMe
+from fedbnn.methods import (
+    FOLA,
+    METHODS,
+    DPFedAvg,
+    FedAvg,
+    FedBNN,
+    FedDF,
+    FedMD,
+    FedProx,
+    FedRep,
+    PFedBayes,
+    PFedGP,
+    PFedMe,
+)
 from fedbnn.methods.averaging import Averaging, Global
 from fedbnn.methods.pfedme import moreau
 from fedbnn.models.architectures import ModelSettings
@@ -32,7 +45,7 @@ from fedbnn.runs.config import load_config
 from tests.federation_sample import first_message, small_sites, unequal, with_client
 
 RNG = Stream((0, "test"))
-BY_RECORDS: tuple[Averaging[Any], ...] = (FedAvg(), FedProx(), PFedMe())
+BY_RECORDS: tuple[Averaging[Any], ...] = (FedAvg(), FedProx(), PFedMe(), FedRep())
 UNIFORM: tuple[Averaging[Any], ...] = (PFedBayes(), PFedGP(embedding=8), DPFedAvg(sampling_rate=1.0))
 ALL: tuple[Method[Any, Any], ...] = (*BY_RECORDS, *UNIFORM, FOLA())
 NAMES = tuple(method.name for method in ALL)

@@ -10,6 +10,7 @@ from fedbnn.methods.fedbnn_paper import FedBNNPaper
 from fedbnn.methods.feddf import FedDF
 from fedbnn.methods.fedmd import FedMD
 from fedbnn.methods.fedprox import FedProx
+from fedbnn.methods.fedrep import FedRep
 from fedbnn.methods.fola import FOLA
 from fedbnn.methods.local import Local
 from fedbnn.methods.local_bnn import LocalBNN
@@ -27,6 +28,7 @@ METHODS: dict[str, type[Method[Any, Any]]] = {
         FedAvg,
         FedProx,
         PFedMe,
+        FedRep,
         PFedBayes,
         PFedGP,
         FOLA,
@@ -46,6 +48,7 @@ __all__ = [
     "FedDF",
     "FedMD",
     "FedProx",
+    "FedRep",
     "Local",
     "LocalBNN",
     "PFedBayes",

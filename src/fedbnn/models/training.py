@@ -126,15 +126,16 @@ def fit_point(
     learning_rate: float,
     weight_decay: float,
     pull: Pull | None = None,
+    part: slice = slice(None),
 ) -> tuple[Tensor, float]:
-    """Minimise the cross-entropy over the batches, plus the pull, by Adam from `weights`.
+    """Minimise the cross-entropy over the batches, plus the pull, by Adam from `weights`; only `part` of them moves.
 
     Returns the new weights and the last minibatch's cross-entropy.
     """
     network.train()
     network.weights.copy_(weights)
-    parameter = torch.nn.Parameter(network.weights, requires_grad=False)
-    parameter.grad = network.gradient
+    parameter = torch.nn.Parameter(network.weights[part], requires_grad=False)
+    parameter.grad = network.gradient[part]
     optimiser = torch.optim.Adam([parameter], lr=learning_rate, weight_decay=weight_decay, fused=True)
     loss = torch.zeros(())
     for batch in batches:
