@@ -638,6 +638,26 @@ def scaffold(method: Any, client: PlainClient, now: Situation) -> Outcome:
     return Outcome({"weights": y, "carried": control}, {"weights": y, "control": control})
 
 
+def fedrep(method: Any, client: PlainClient, now: Situation) -> Outcome:
+    """The last module with parameters is the head; each part has an Adam of its own and sees its own order."""
+    head = list([one for one in client.module.modules() if list(one.parameters(recurse=False))][-1].parameters())
+    body = [p for p in client.module.parameters() if not any(p is h for h in head)]
+    of_body = sum(p.numel() for p in body)
+    to_module(torch.cat([now.message["weights"], now.state["weights"][of_body:]]), client.module)
+    passes = client.passes(now.round_number)
+    of_body_epochs = round(method.body_share * passes)
+    of_each = {"head": passes - of_body_epochs, "body": of_body_epochs}
+    for name, part in (("head", head), ("body", body)):
+        adam = torch.optim.Adam(part, lr=method.learning_rate, weight_decay=method.weight_decay)
+        order = epoch_order(len(client.x), of_each[name], client.batch, now.rng.child(name, "order").torch())
+        for index in order:
+            adam.zero_grad()
+            cross_entropy(client.module(client.x[index]), client.y[index]).backward()
+            adam.step()
+    weights = from_module(client.module)
+    return Outcome({"weights": weights}, {"weights": weights[:of_body]})
+
+
 def pfedbayes(method: Any, client: PlainClient, now: Situation) -> Outcome:
     start = now.message["weights"] if now.round_number == 0 else now.state["theta"]
     q, w = (MeanField.of(theta, client.module) for theta in (start, now.message["weights"]))
@@ -906,6 +926,7 @@ TURNS: dict[str, Callable[[Any, PlainClient, Situation], Outcome]] = {
     "pfedme": pfedme,
     "scaffold": scaffold,
     "fedopt": fedavg,  # what FedOpt adds is at the server
+    "fedrep": fedrep,
     "pfedbayes": pfedbayes,
     "pfedgp": pfedgp,
     "fola": fola,

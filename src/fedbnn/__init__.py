@@ -38,14 +38,12 @@ if TYPE_CHECKING:
         FedBNNPaper,
         FedDF,
         FedMD,
-        FedOpt,
         FedProx,
         Local,
         LocalBNN,
         PFedBayes,
         PFedGP,
         PFedMe,
-        Scaffold,
     )
     from fedbnn.models.abstention import Abstention
     from fedbnn.models.architectures import ModelSettings
@@ -77,7 +75,6 @@ __all__ = [
     "FedBNNPaper",
     "FedDF",
     "FedMD",
-    "FedOpt",
     "FedProx",
     "FederatedData",
     "Federation",
@@ -97,7 +94,6 @@ __all__ = [
     "PartitionSettings",
     "Prediction",
     "PrivacySettings",
-    "Scaffold",
     "Scale",
     "SiteEstimate",
     "SitePrediction",
@@ -133,7 +129,7 @@ _PLACES = {
     "fedbnn.federation.method": "Client Method",
     "fedbnn.federation.sites": "make_sites",
     "fedbnn.methods": "FOLA DPFedAvg FedAvg FedBNN FedBNNPaper FedDF FedMD "
-    "FedProx Local LocalBNN PFedBayes PFedGP PFedMe Scaffold FedOpt",
+    "FedProx Local LocalBNN PFedBayes PFedGP PFedMe",
     "fedbnn.models.abstention": "Abstention",
     "fedbnn.models.architectures": "ModelSettings",
     "fedbnn.models.bayes": "Prediction",

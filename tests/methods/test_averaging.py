@@ -33,6 +33,7 @@ from fedbnn.methods import (
     FedMD,
     FedOpt,
     FedProx,
+    FedRep,
     PFedBayes,
     PFedGP,
     PFedMe,
@@ -46,7 +47,7 @@ from fedbnn.runs.config import load_config
 from tests.federation_sample import first_message, small_sites, unequal, with_client
 
 RNG = Stream((0, "test"))
-BY_RECORDS: tuple[Averaging[Any], ...] = (FedAvg(), FedProx(), PFedMe())
+BY_RECORDS: tuple[Averaging[Any], ...] = (FedAvg(), FedProx(), PFedMe(), FedRep())
 UNIFORM: tuple[Averaging[Any], ...] = (PFedBayes(), PFedGP(embedding=8), DPFedAvg(sampling_rate=1.0))
 ALL: tuple[Method[Any, Any], ...] = (*BY_RECORDS, *UNIFORM, FOLA(), Scaffold(), FedOpt())
 NAMES = tuple(method.name for method in ALL)

@@ -33,6 +33,7 @@ from fedbnn.methods import (
     FedOpt,
     FedProto,
     FedProx,
+    FedRep,
     Local,
     LocalBNN,
     PFedBayes,
@@ -70,6 +71,7 @@ POINTS = (
     PFedMe(iterations=4, inner_steps=3),
     Scaffold(rate=0.03),
     FedOpt(learning_rate=3e-3),
+    FedRep(learning_rate=3e-3, weight_decay=0.1, body_share=0.5),
     DPFedAvg(level="record", noise="seed", steps=3, clip=0.5, epsilon=50.0, private_rate=0.5),
     DPFedAvg(level="user", noise="seed", learning_rate=3e-3, clip=0.05),
     PFedGP(embedding=8, inner_steps=3, train_chains=5),
@@ -127,6 +129,8 @@ def situation(method: Method[Any, Any], client: Client) -> tuple[State, Message]
     outputs = method.embedding if isinstance(method, PFedGP) else client.classes
     roster = roster_of(small_sites(1, models=(client.model.name,)))
     weights = near(roster.initial_weights(0, outputs), 0.01)
+    if isinstance(method, FedRep):  # the body alone
+        return state, Message({"weights": weights[: method.initial_size(roster)]})
     if isinstance(method, FOLA):
         return state, Message({"weights": weights, "precision": 50 * torch.rand(weights.shape, generator=normal)})
     if isinstance(method, Scaffold):
@@ -164,6 +168,9 @@ def began_at(method: Method[Any, Any], client: Client) -> dict[str, Tensor]:
         begins["state.weights"] = state.tensors()["weights"]
     if isinstance(method, DPFedAvg) and method.level == "user":
         begins["update"] = torch.zeros(())
+    if isinstance(method, FedRep):  # the body that came with the own head
+        body = message.arrays["weights"]
+        begins["weights"] = torch.cat([body, state.tensors()["weights"][len(body) :]])
     return begins
 
 
@@ -176,7 +183,7 @@ def deviations(method: Method[Any, Any], client: Client, one: Outcome, other: Ou
             sent_update = kind == "message" and "update" in began
             start = torch.zeros(()) if sent_update else began.get(f"{kind}.{name}", began.get(name, torch.zeros(())))
             halves = 2 if name == "theta" or isinstance(method, PFedBayes) else 1
-            start = start.expand(array.shape)
+            start = (start[: len(array)] if start.dim() else start).expand(array.shape)
             for half, (a, b, s) in enumerate(
                 zip(array.chunk(halves), others[name].chunk(halves), start.chunk(halves), strict=True)
             ):
@@ -241,6 +248,8 @@ BAYES = {method.name: method for method in reversed(BAYESIAN)}
         (POINT["pfedme"], {"strength": 30.0}),
         (POINT["pfedme"], {"personal_rate": 0.045}),
         (POINT["pfedme"], {"rate": 0.01}),
+        (POINT["fedrep"], {"learning_rate": 2e-3}),
+        (POINT["fedrep"], {"weight_decay": 0.2}),
         (POINT["dp_fedavg"], {"clip": 1.0}),
         (POINT["dp_fedavg"], {"epsilon": 25.0}),
         (POINT["scaffold"], {"rate": 0.033}),

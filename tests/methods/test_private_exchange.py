@@ -419,6 +419,7 @@ REFUSED = (
     "fedopt",
     "scaffold",
 )
+REFUSED = ("feddf", "fedavg", "fedprox", "pfedme", "fedrep", "pfedbayes", "pfedgp", "fola")
 
 
 def test_methods_that_cannot_protect_what_they_send_refuse_and_others_do_not(tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ from fedbnn.methods.fedmd import FedMD
 from fedbnn.methods.fedopt import FedOpt
 from fedbnn.methods.fedproto import FedProto
 from fedbnn.methods.fedprox import FedProx
+from fedbnn.methods.fedrep import FedRep
 from fedbnn.methods.fml import FML
 from fedbnn.methods.fola import FOLA
 from fedbnn.methods.local import Local
@@ -35,6 +36,7 @@ METHODS: dict[str, type[Method[Any, Any]]] = {
         PFedMe,
         Scaffold,
         FedOpt,
+        FedRep,
         PFedBayes,
         PFedGP,
         FOLA,
@@ -63,6 +65,7 @@ __all__ = [
     "FedOpt",
     "FedProto",
     "FedProx",
+    "FedRep",
     "Local",
     "LocalBNN",
     "PFedBayes",

@@ -51,8 +51,9 @@ class PointTraining:
         passes: int,
         rng: Stream,
         pull: Pull | None = None,
+        part: slice = slice(None),
     ) -> tuple[Tensor, float]:
-        """`passes` epochs of the records' loss, plus the pull, on the client's own."""
+        """`passes` epochs of the records' loss, plus the pull, on its own; only `part` of the weights moves."""
         return fit_point(
             client.network,
             weights,
@@ -60,4 +61,5 @@ class PointTraining:
             learning_rate=self.learning_rate,
             weight_decay=self.weight_decay,
             pull=pull,
+            part=part,
         )

@@ -118,12 +118,14 @@ class Pull:
             gradient.add_(apart, alpha=self.strength)
 
 
-def adam(network: FlatNetwork, weights: Tensor, learning_rate: float, weight_decay: float) -> torch.optim.Optimizer:
-    """Adam, begun anew, that moves the network's weights from `weights` by what lies in its gradient."""
+def adam(
+    network: FlatNetwork, weights: Tensor, learning_rate: float, weight_decay: float, part: slice = slice(None)
+) -> torch.optim.Optimizer:
+    """Adam, begun anew, that moves `part` of the network's weights from `weights` by what lies in its gradient."""
     network.train()
     network.weights.copy_(weights)
-    parameter = torch.nn.Parameter(network.weights, requires_grad=False)
-    parameter.grad = network.gradient
+    parameter = torch.nn.Parameter(network.weights[part], requires_grad=False)
+    parameter.grad = network.gradient[part]
     return torch.optim.Adam([parameter], lr=learning_rate, weight_decay=weight_decay, fused=True)
 
 
@@ -136,12 +138,13 @@ def fit_point(
     weight_decay: float,
     pull: Pull | None = None,
     loss_of: Callable[[Records], Tensor] | None = None,
+    part: slice = slice(None),
 ) -> tuple[Tensor, float]:
     """Minimise the cross-entropy over the batches, or `loss_of` them, plus the pull, by Adam from `weights`.
 
-    Returns the new weights and the last minibatch's loss without the pull.
+    Only `part` of the weights moves. Returns the new weights and the last minibatch's loss without the pull.
     """
-    optimiser = adam(network, weights, learning_rate, weight_decay)
+    optimiser = adam(network, weights, learning_rate, weight_decay, part)
     loss = torch.zeros(())
     for batch in batches:
         network.gradient.zero_()
