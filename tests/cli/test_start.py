@@ -81,7 +81,7 @@ def test_completions_are_what_there_is() -> None:
     assert completion.settings("nothing=") == []
     assert tuple(LOGGERS) == completion.LOGS
     for key in completion.settings(""):
-        if not key.startswith("models"):
+        if not key.startswith("models") and not key.endswith("_options="):  # those are tables themselves
             with pytest.raises(fedbnn.UserError) as error:  # the key is known: it is the value that is wrong
                 load_config(None, [f"{key}{{x = 1}}"])
             assert f"unknown key {key[:-1]!r}" not in str(error.value)

@@ -243,7 +243,7 @@ def test_rows_of_a_plan_name_methods_from_outside(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"row ditto on digits: method = 'dito:Ditto' cannot be imported"):
         expand(load_plan(tmp_path), "one", tmp_path / "runs")
     (tmp_path / "plan.toml").write_text(PLAN.format(method="zzz"))
-    with pytest.raises(UserError, match=r"rows\.ditto\.method = 'dito': no such method"):
+    with pytest.raises(UserError, match=r"rows\.ditto\.method = 'zzz': no such method"):
         load_plan(tmp_path)
 
 
