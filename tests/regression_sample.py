@@ -17,6 +17,7 @@ from fedbnn.methods import (
     FedHeNN,
     FedMD,
     FedProx,
+    FlexiFed,
     Local,
     LocalBNN,
     PFedBayes,
@@ -42,6 +43,7 @@ METHODS = (
     PFedBayes(iterations=3, inner_steps=2, mc_samples=2),
     FOLA(),
     FedHeNN(points=10, align_batch=5),
+    FlexiFed(),
     LocalBNN(mc_samples=2),
     Local(),
 )

@@ -13,6 +13,7 @@ from fedbnn.methods.fedkd import FedKD
 from fedbnn.methods.fedmd import FedMD
 from fedbnn.methods.fedproto import FedProto
 from fedbnn.methods.fedprox import FedProx
+from fedbnn.methods.flexifed import FlexiFed
 from fedbnn.methods.fml import FML
 from fedbnn.methods.fola import FOLA
 from fedbnn.methods.local import Local
@@ -38,6 +39,7 @@ METHODS: dict[str, type[Method[Any, Any]]] = {
         FML,
         FedKD,
         FedHeNN,
+        FlexiFed,
         DPFedAvg,
         LocalBNN,
         Local,
@@ -58,6 +60,7 @@ __all__ = [
     "FedMD",
     "FedProto",
     "FedProx",
+    "FlexiFed",
     "Local",
     "LocalBNN",
     "PFedBayes",
