@@ -29,6 +29,7 @@ from fedbnn.methods import (
     FedProto,
     FedProx,
     FedRep,
+    FlexiFed,
     Local,
     LocalBNN,
     PFedBayes,
@@ -62,6 +63,8 @@ SMALL_METHODS: tuple[Method[Any, Any], ...] = (
     FML(messenger="mlp", messenger_options={"hidden": [4]}),
     FedKD(),
     FedHeNN(points=16, align_batch=8),
+    FlexiFed(),
+    FlexiFed(strategy="clustered"),
     DPFedAvg(noise="seed", steps=2),
     DPFedAvg(noise="seed", level="user"),
     LocalBNN(mc_samples=2),
@@ -71,12 +74,14 @@ SMALL_METHODS: tuple[Method[Any, Any], ...] = (
 
 def described(method: Method[Any, Any]) -> str:
     """A name for a test of this method."""
-    told = ("consensus", "head", "level", "answer")
+    told = ("consensus", "head", "level", "answer", "strategy")
     return "-".join([method.name, *(str(getattr(method, name)) for name in told if hasattr(method, name))])
 
 
 def models_for(method: Method[Any, Any]) -> tuple[str, ...]:
-    """Three architectures, or one for methods that average weights."""
+    """Three architectures, or one for methods that average weights, or two that begin alike."""
+    if isinstance(method, FlexiFed):
+        return ("cnn2", "cnn3")
     return ("cnn2",) if method.one_architecture else ("mlp", "cnn2", "cnn3")
 
 

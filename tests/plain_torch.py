@@ -916,6 +916,15 @@ def fedhenn(method: Any, client: PlainClient, now: Situation) -> Outcome:
     return Outcome({"weights": from_module(module)}, {"kernel": kernel})
 
 
+def flexifed(method: Any, client: PlainClient, now: Situation) -> Outcome:
+    shared = now.message["weights"]
+    start = now.state["weights"].clone()
+    start[: len(shared)] = shared
+    to_module(start, client.module)
+    weights = _own_training(method, client, now)
+    return Outcome({"weights": weights}, {"weights": weights[: len(shared)]})
+
+
 TURNS: dict[str, Callable[[Any, PlainClient, Situation], Outcome]] = {
     "fedbnn": fedbnn,
     "fedbnn_paper": fedbnn_paper,
@@ -934,6 +943,7 @@ TURNS: dict[str, Callable[[Any, PlainClient, Situation], Outcome]] = {
     "fml": fml,
     "fedkd": fedkd,
     "fedhenn": fedhenn,
+    "flexifed": flexifed,
     "dp_fedavg": dp_fedavg,
     "local_bnn": local_bnn,
     "local": local,

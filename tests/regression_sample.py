@@ -18,6 +18,7 @@ from fedbnn.methods import (
     FedMD,
     FedOpt,
     FedProx,
+    FlexiFed,
     Local,
     LocalBNN,
     PFedBayes,
@@ -46,6 +47,7 @@ METHODS = (
     PFedBayes(iterations=3, inner_steps=2, mc_samples=2),
     FOLA(),
     FedHeNN(points=10, align_batch=5),
+    FlexiFed(),
     LocalBNN(mc_samples=2),
     Local(),
 )

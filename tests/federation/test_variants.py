@@ -38,6 +38,7 @@ VARIANTS = {
     "fml": ["personal", "global", "global_own_prior"],
     "fedkd": ["personal", "global", "global_own_prior"],
     "fedhenn": ["personal"],
+    "flexifed": ["personal", "fine_tuned"],
     "dp_fedavg": ["global", "fine_tuned", "global_own_prior"],
     "local_bnn": ["personal"],
     "local": ["personal"],

@@ -34,6 +34,7 @@ from fedbnn.methods import (
     FedProto,
     FedProx,
     FedRep,
+    FlexiFed,
     Local,
     LocalBNN,
     PFedBayes,
@@ -79,6 +80,7 @@ POINTS = (
     FML(learning_rate=3e-3, messenger="mlp", messenger_options={"hidden": [7]}, alpha=0.3, beta=0.6),
     FedKD(learning_rate=3e-3, messenger="mlp", messenger_options={"hidden": [7]}, strength=3.0),
     FedHeNN(learning_rate=3e-3, strength=3.0, points=20, align_batch=10),
+    FlexiFed(learning_rate=3e-3, weight_decay=0.1),
     FedMD(learning_rate=3e-3, digest_steps=4, digest_batch=16),
     FedMD(learning_rate=3e-3, digest_steps=4, digest_batch=16, consensus="mean_logits"),
 )
@@ -131,6 +133,8 @@ def situation(method: Method[Any, Any], client: Client) -> tuple[State, Message]
     weights = near(roster.initial_weights(0, outputs), 0.01)
     if isinstance(method, FedRep):  # the body alone
         return state, Message({"weights": weights[: method.initial_size(roster)]})
+    if isinstance(method, FlexiFed):
+        weights = weights[: len(weights) // 2]
     if isinstance(method, FOLA):
         return state, Message({"weights": weights, "precision": 50 * torch.rand(weights.shape, generator=normal)})
     if isinstance(method, Scaffold):
@@ -164,7 +168,7 @@ def began_at(method: Method[Any, Any], client: Client) -> dict[str, Tensor]:
     """Where the arrays of a turn's outcome were before it; zero for what is not a vector that training moves."""
     state, message = situation(method, client)
     begins = {**state.tensors(), **message.arrays}
-    if isinstance(method, MutualLearning):  # two networks
+    if isinstance(method, MutualLearning | FlexiFed):  # another network, or a part of it, is sent
         begins["state.weights"] = state.tensors()["weights"]
     if isinstance(method, DPFedAvg) and method.level == "user":
         begins["update"] = torch.zeros(())
@@ -261,6 +265,7 @@ BAYES = {method.name: method for method in reversed(BAYESIAN)}
         (POINT["fml"], {"beta": 0.5}),
         (POINT["fedkd"], {"strength": 4.0}),
         (POINT["fedhenn"], {"strength": 4.0}),
+        (POINT["flexifed"], {"weight_decay": 0.2}),
         (POINT["fedproto"], {"strength": 1.0}),
         (POINT["fedmd"], {"gamma": 0.6}),
         (BAYES["local_bnn"], {"kl_weight": 2.0}),

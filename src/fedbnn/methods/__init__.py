@@ -15,6 +15,7 @@ from fedbnn.methods.fedopt import FedOpt
 from fedbnn.methods.fedproto import FedProto
 from fedbnn.methods.fedprox import FedProx
 from fedbnn.methods.fedrep import FedRep
+from fedbnn.methods.flexifed import FlexiFed
 from fedbnn.methods.fml import FML
 from fedbnn.methods.fola import FOLA
 from fedbnn.methods.local import Local
@@ -44,6 +45,7 @@ METHODS: dict[str, type[Method[Any, Any]]] = {
         FML,
         FedKD,
         FedHeNN,
+        FlexiFed,
         DPFedAvg,
         LocalBNN,
         Local,
@@ -66,6 +68,7 @@ __all__ = [
     "FedProto",
     "FedProx",
     "FedRep",
+    "FlexiFed",
     "Local",
     "LocalBNN",
     "PFedBayes",
