@@ -636,6 +636,18 @@ def scaffold(method: Any, client: PlainClient, now: Situation) -> Outcome:
     return Outcome({"weights": y, "carried": control}, {"weights": y, "control": control})
 
 
+def feddyn(method: Any, client: PlainClient, now: Situation) -> Outcome:
+    """With the paper's linear term -<g, w>, g = -alpha d, and the pull towards x."""
+    x, g = now.message["weights"], pieces(-method.alpha * now.state["carried"], client.module)
+    to_module(x, client.module)
+    pull = proximal(method.alpha, copies(client.module))
+    weights = _own_training(
+        method, client, now, lambda live: pull(live) - sum((p * one).sum() for p, one in zip(live, g, strict=True))
+    )
+    drift = now.state["carried"] + weights - x
+    return Outcome({"weights": weights, "carried": drift}, {"weights": weights, "drift": drift})
+
+
 def pfedbayes(method: Any, client: PlainClient, now: Situation) -> Outcome:
     start = now.message["weights"] if now.round_number == 0 else now.state["theta"]
     q, w = (MeanField.of(theta, client.module) for theta in (start, now.message["weights"]))
@@ -811,6 +823,7 @@ TURNS: dict[str, Callable[[Any, PlainClient, Situation], Outcome]] = {
     "pfedme": pfedme,
     "scaffold": scaffold,
     "fedopt": fedavg,  # what FedOpt adds is at the server
+    "feddyn": feddyn,
     "pfedbayes": pfedbayes,
     "pfedgp": pfedgp,
     "fola": fola,

@@ -30,6 +30,7 @@ VARIANTS = {
     "pfedme": ["personal", "global", "global_own_prior"],
     "scaffold": ["global", "fine_tuned", "global_own_prior"],
     "fedopt": ["global", "fine_tuned", "global_own_prior"],
+    "feddyn": ["global", "fine_tuned", "global_own_prior"],
     "pfedbayes": ["personal", "global", "global_own_prior"],
     "pfedgp": ["personal"],
     "fola": ["global", "fine_tuned", "global_own_prior"],

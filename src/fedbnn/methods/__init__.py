@@ -8,6 +8,7 @@ from fedbnn.methods.fedavg import FedAvg
 from fedbnn.methods.fedbnn import FedBNN
 from fedbnn.methods.fedbnn_paper import FedBNNPaper
 from fedbnn.methods.feddf import FedDF
+from fedbnn.methods.feddyn import FedDyn
 from fedbnn.methods.fedmd import FedMD
 from fedbnn.methods.fedopt import FedOpt
 from fedbnn.methods.fedprox import FedProx
@@ -31,6 +32,7 @@ METHODS: dict[str, type[Method[Any, Any]]] = {
         PFedMe,
         Scaffold,
         FedOpt,
+        FedDyn,
         PFedBayes,
         PFedGP,
         FOLA,
@@ -48,6 +50,7 @@ __all__ = [
     "FedBNN",
     "FedBNNPaper",
     "FedDF",
+    "FedDyn",
     "FedMD",
     "FedOpt",
     "FedProx",
