@@ -648,6 +648,19 @@ def feddyn(method: Any, client: PlainClient, now: Situation) -> Outcome:
     return Outcome({"weights": weights, "carried": drift}, {"weights": weights, "drift": drift})
 
 
+def fedpd(method: Any, client: PlainClient, now: Situation) -> Outcome:
+    """With the paper's dual variable lambda = u / eta, and the pull towards x."""
+    x, dual = now.message["weights"], now.state["carried"] / method.eta
+    parts = pieces(dual, client.module)
+    to_module(x, client.module)
+    pull = proximal(1 / method.eta, copies(client.module))
+    weights = _own_training(
+        method, client, now, lambda live: pull(live) + sum((p * one).sum() for p, one in zip(live, parts, strict=True))
+    )
+    dual = dual + (weights - x) / method.eta
+    return Outcome({"weights": weights, "carried": method.eta * dual}, {"weights": weights + method.eta * dual})
+
+
 def pfedbayes(method: Any, client: PlainClient, now: Situation) -> Outcome:
     start = now.message["weights"] if now.round_number == 0 else now.state["theta"]
     q, w = (MeanField.of(theta, client.module) for theta in (start, now.message["weights"]))
@@ -824,6 +837,7 @@ TURNS: dict[str, Callable[[Any, PlainClient, Situation], Outcome]] = {
     "scaffold": scaffold,
     "fedopt": fedavg,  # what FedOpt adds is at the server
     "feddyn": feddyn,
+    "fedpd": fedpd,
     "pfedbayes": pfedbayes,
     "pfedgp": pfedgp,
     "fola": fola,

@@ -31,6 +31,7 @@ VARIANTS = {
     "scaffold": ["global", "fine_tuned", "global_own_prior"],
     "fedopt": ["global", "fine_tuned", "global_own_prior"],
     "feddyn": ["global", "fine_tuned", "global_own_prior"],
+    "fedpd": ["global", "fine_tuned", "global_own_prior"],
     "pfedbayes": ["personal", "global", "global_own_prior"],
     "pfedgp": ["personal"],
     "fola": ["global", "fine_tuned", "global_own_prior"],

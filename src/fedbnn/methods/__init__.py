@@ -11,6 +11,7 @@ from fedbnn.methods.feddf import FedDF
 from fedbnn.methods.feddyn import FedDyn
 from fedbnn.methods.fedmd import FedMD
 from fedbnn.methods.fedopt import FedOpt
+from fedbnn.methods.fedpd import FedPD
 from fedbnn.methods.fedprox import FedProx
 from fedbnn.methods.fola import FOLA
 from fedbnn.methods.local import Local
@@ -33,6 +34,7 @@ METHODS: dict[str, type[Method[Any, Any]]] = {
         Scaffold,
         FedOpt,
         FedDyn,
+        FedPD,
         PFedBayes,
         PFedGP,
         FOLA,
@@ -53,6 +55,7 @@ __all__ = [
     "FedDyn",
     "FedMD",
     "FedOpt",
+    "FedPD",
     "FedProx",
     "Local",
     "LocalBNN",
