@@ -661,6 +661,15 @@ def fedpd(method: Any, client: PlainClient, now: Situation) -> Outcome:
     return Outcome({"weights": weights, "carried": method.eta * dual}, {"weights": weights + method.eta * dual})
 
 
+def fedsplit(method: Any, client: PlainClient, now: Situation) -> Outcome:
+    x, z = now.message["weights"], now.state["z"]
+    to_module(x, client.module)
+    descend(method, client, now, proximal(method.strength, pieces(2 * x - z, client.module)))
+    half = from_module(client.module)
+    z = z + 2 * (half - x)
+    return Outcome({"weights": half, "z": z}, {"weights": z})
+
+
 def pfedbayes(method: Any, client: PlainClient, now: Situation) -> Outcome:
     start = now.message["weights"] if now.round_number == 0 else now.state["theta"]
     q, w = (MeanField.of(theta, client.module) for theta in (start, now.message["weights"]))
@@ -838,6 +847,7 @@ TURNS: dict[str, Callable[[Any, PlainClient, Situation], Outcome]] = {
     "fedopt": fedavg,  # what FedOpt adds is at the server
     "feddyn": feddyn,
     "fedpd": fedpd,
+    "fedsplit": fedsplit,
     "pfedbayes": pfedbayes,
     "pfedgp": pfedgp,
     "fola": fola,

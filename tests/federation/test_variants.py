@@ -32,6 +32,7 @@ VARIANTS = {
     "fedopt": ["global", "fine_tuned", "global_own_prior"],
     "feddyn": ["global", "fine_tuned", "global_own_prior"],
     "fedpd": ["global", "fine_tuned", "global_own_prior"],
+    "fedsplit": ["global", "fine_tuned", "global_own_prior"],
     "pfedbayes": ["personal", "global", "global_own_prior"],
     "pfedgp": ["personal"],
     "fola": ["global", "fine_tuned", "global_own_prior"],

@@ -35,6 +35,7 @@ from fedbnn.methods import (
     FedOpt,
     FedPD,
     FedProx,
+    FedSplit,
     PFedBayes,
     PFedGP,
     PFedMe,
@@ -50,7 +51,7 @@ from tests.federation_sample import first_message, small_sites, unequal, with_cl
 RNG = Stream((0, "test"))
 BY_RECORDS: tuple[Averaging[Any], ...] = (FedAvg(), FedProx(), PFedMe())
 UNIFORM: tuple[Averaging[Any], ...] = (PFedBayes(), PFedGP(embedding=8), DPFedAvg(sampling_rate=1.0))
-ALL: tuple[Method[Any, Any], ...] = (*BY_RECORDS, *UNIFORM, FOLA(), Scaffold(), FedOpt(), FedDyn(), FedPD())
+ALL: tuple[Method[Any, Any], ...] = (*BY_RECORDS, *UNIFORM, FOLA(), Scaffold(), FedOpt(), FedDyn(), FedPD(), FedSplit())
 NAMES = tuple(method.name for method in ALL)
 
 

@@ -31,6 +31,7 @@ from fedbnn.methods import (
     FedOpt,
     FedPD,
     FedProx,
+    FedSplit,
     Local,
     LocalBNN,
     PFedBayes,
@@ -67,6 +68,7 @@ POINTS = (
     PFedMe(iterations=4, inner_steps=3),
     Scaffold(rate=0.03),
     FedOpt(learning_rate=3e-3),
+    FedSplit(rate=0.03, strength=3.0),
     FedPD(learning_rate=3e-3, eta=0.3),
     FedDyn(learning_rate=3e-3, alpha=3.0),
     DPFedAvg(level="record", noise="seed", steps=3, clip=0.5, epsilon=50.0, private_rate=0.5),
@@ -114,6 +116,8 @@ def situation(method: Method[Any, Any], client: Client) -> tuple[State, Message]
     weights = near(roster.initial_weights(0, outputs), 0.01)
     if isinstance(method, FOLA):
         return state, Message({"weights": weights, "precision": 50 * torch.rand(weights.shape, generator=normal)})
+    if isinstance(method, FedSplit):
+        return dataclasses.replace(state, z=near(weights, 0.01)), Message({"weights": weights})
     if isinstance(method, Scaffold):
         return state, Message({"weights": weights, "control": near(torch.zeros_like(weights), 0.01)})
     return state, Message({"weights": weights})
@@ -229,6 +233,7 @@ BAYES = {method.name: method for method in reversed(BAYESIAN)}
         (POINT["scaffold"], {"rate": 0.033}),
         (POINT["feddyn"], {"alpha": 4.0}),
         (POINT["fedpd"], {"eta": 0.4}),
+        (POINT["fedsplit"], {"strength": 4.0}),
         (USER_LEVEL, {"clip": 0.1}),
         (POINT["pfedgp"], {"lengthscale": 1.2}),
         (POINT["pfedgp"], {"outputscale": 4.0}),

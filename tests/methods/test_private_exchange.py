@@ -405,6 +405,7 @@ def test_a_servers_state_can_be_saved_and_loaded(mechanism: Private, tmp_path: P
 
 
 REFUSED = (
+    "fedsplit",
     "fedpd",
     "feddyn",
     "fedopt",

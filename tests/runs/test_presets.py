@@ -21,6 +21,7 @@ AVERAGING = [
     "fedopt",
     "feddyn",
     "fedpd",
+    "fedsplit",
     "pfedbayes",
     "pfedgp",
     "fola",

@@ -13,6 +13,7 @@ from fedbnn.methods.fedmd import FedMD
 from fedbnn.methods.fedopt import FedOpt
 from fedbnn.methods.fedpd import FedPD
 from fedbnn.methods.fedprox import FedProx
+from fedbnn.methods.fedsplit import FedSplit
 from fedbnn.methods.fola import FOLA
 from fedbnn.methods.local import Local
 from fedbnn.methods.local_bnn import LocalBNN
@@ -35,6 +36,7 @@ METHODS: dict[str, type[Method[Any, Any]]] = {
         FedOpt,
         FedDyn,
         FedPD,
+        FedSplit,
         PFedBayes,
         PFedGP,
         FOLA,
@@ -57,6 +59,7 @@ __all__ = [
     "FedOpt",
     "FedPD",
     "FedProx",
+    "FedSplit",
     "Local",
     "LocalBNN",
     "PFedBayes",
