@@ -658,6 +658,40 @@ def fedrep(method: Any, client: PlainClient, now: Situation) -> Outcome:
     return Outcome({"weights": weights}, {"weights": weights[:of_body]})
 
 
+def feddyn(method: Any, client: PlainClient, now: Situation) -> Outcome:
+    """With the paper's linear term -<g, w>, g = -alpha d, and the pull towards x."""
+    x, g = now.message["weights"], pieces(-method.alpha * now.state["carried"], client.module)
+    to_module(x, client.module)
+    pull = proximal(method.alpha, copies(client.module))
+    weights = _own_training(
+        method, client, now, lambda live: pull(live) - sum((p * one).sum() for p, one in zip(live, g, strict=True))
+    )
+    drift = now.state["carried"] + weights - x
+    return Outcome({"weights": weights, "carried": drift}, {"weights": weights, "drift": drift})
+
+
+def fedpd(method: Any, client: PlainClient, now: Situation) -> Outcome:
+    """With the paper's dual variable lambda = u / eta, and the pull towards x."""
+    x, dual = now.message["weights"], now.state["carried"] / method.eta
+    parts = pieces(dual, client.module)
+    to_module(x, client.module)
+    pull = proximal(1 / method.eta, copies(client.module))
+    weights = _own_training(
+        method, client, now, lambda live: pull(live) + sum((p * one).sum() for p, one in zip(live, parts, strict=True))
+    )
+    dual = dual + (weights - x) / method.eta
+    return Outcome({"weights": weights, "carried": method.eta * dual}, {"weights": weights + method.eta * dual})
+
+
+def fedsplit(method: Any, client: PlainClient, now: Situation) -> Outcome:
+    x, z = now.message["weights"], now.state["z"]
+    to_module(x, client.module)
+    descend(method, client, now, proximal(method.strength, pieces(2 * x - z, client.module)))
+    half = from_module(client.module)
+    z = z + 2 * (half - x)
+    return Outcome({"weights": half, "z": z}, {"weights": z})
+
+
 def pfedbayes(method: Any, client: PlainClient, now: Situation) -> Outcome:
     start = now.message["weights"] if now.round_number == 0 else now.state["theta"]
     q, w = (MeanField.of(theta, client.module) for theta in (start, now.message["weights"]))
@@ -936,6 +970,9 @@ TURNS: dict[str, Callable[[Any, PlainClient, Situation], Outcome]] = {
     "scaffold": scaffold,
     "fedopt": fedavg,  # what FedOpt adds is at the server
     "fedrep": fedrep,
+    "feddyn": feddyn,
+    "fedpd": fedpd,
+    "fedsplit": fedsplit,
     "pfedbayes": pfedbayes,
     "pfedgp": pfedgp,
     "fola": fola,

@@ -15,7 +15,7 @@ from fedbnn.federation.message import Message, check
 from fedbnn.federation.method import Client, Method, Roster, State
 from fedbnn.models.architectures import ModelSettings
 from fedbnn.models.network import FlatNetwork
-from fedbnn.models.training import Records, TrainingSettings
+from fedbnn.models.training import Pull, Records, TrainingSettings
 
 SIZE = 3
 
@@ -132,3 +132,10 @@ def federated(
                 replies[i] = update.message
         server = method.server_update(server, replies, roster, Stream((0, "server", number)))
     return server, states
+
+
+def minimiser(client: Client, pull: Pull | None) -> Tensor:
+    """argmin f_i(w) + strength/2 ||w - centre||^2."""
+    assert pull is not None
+    a, b, strength = client.train.x.double(), client.train.y.double(), pull.strength
+    return torch.linalg.solve(a + strength * torch.eye(SIZE).double(), a @ b + strength * pull.centre.double()).float()

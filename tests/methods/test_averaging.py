@@ -30,10 +30,13 @@ from fedbnn.methods import (
     FedAvg,
     FedBNN,
     FedDF,
+    FedDyn,
     FedMD,
     FedOpt,
+    FedPD,
     FedProx,
     FedRep,
+    FedSplit,
     PFedBayes,
     PFedGP,
     PFedMe,
@@ -49,7 +52,7 @@ from tests.federation_sample import first_message, small_sites, unequal, with_cl
 RNG = Stream((0, "test"))
 BY_RECORDS: tuple[Averaging[Any], ...] = (FedAvg(), FedProx(), PFedMe(), FedRep())
 UNIFORM: tuple[Averaging[Any], ...] = (PFedBayes(), PFedGP(embedding=8), DPFedAvg(sampling_rate=1.0))
-ALL: tuple[Method[Any, Any], ...] = (*BY_RECORDS, *UNIFORM, FOLA(), Scaffold(), FedOpt())
+ALL: tuple[Method[Any, Any], ...] = (*BY_RECORDS, *UNIFORM, FOLA(), Scaffold(), FedOpt(), FedDyn(), FedPD(), FedSplit())
 NAMES = tuple(method.name for method in ALL)
 
 

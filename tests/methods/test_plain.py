@@ -27,13 +27,16 @@ from fedbnn.methods import (
     FedBNN,
     FedBNNPaper,
     FedDF,
+    FedDyn,
     FedHeNN,
     FedKD,
     FedMD,
     FedOpt,
+    FedPD,
     FedProto,
     FedProx,
     FedRep,
+    FedSplit,
     FlexiFed,
     Local,
     LocalBNN,
@@ -73,6 +76,9 @@ POINTS = (
     Scaffold(rate=0.03),
     FedOpt(learning_rate=3e-3),
     FedRep(learning_rate=3e-3, weight_decay=0.1, body_share=0.5),
+    FedSplit(rate=0.03, strength=3.0),
+    FedPD(learning_rate=3e-3, eta=0.3),
+    FedDyn(learning_rate=3e-3, alpha=3.0),
     DPFedAvg(level="record", noise="seed", steps=3, clip=0.5, epsilon=50.0, private_rate=0.5),
     DPFedAvg(level="user", noise="seed", learning_rate=3e-3, clip=0.05),
     PFedGP(embedding=8, inner_steps=3, train_chains=5),
@@ -137,6 +143,8 @@ def situation(method: Method[Any, Any], client: Client) -> tuple[State, Message]
         weights = weights[: len(weights) // 2]
     if isinstance(method, FOLA):
         return state, Message({"weights": weights, "precision": 50 * torch.rand(weights.shape, generator=normal)})
+    if isinstance(method, FedSplit):
+        return dataclasses.replace(state, z=near(weights, 0.01)), Message({"weights": weights})
     if isinstance(method, Scaffold):
         return state, Message({"weights": weights, "control": near(torch.zeros_like(weights), 0.01)})
     return state, Message({"weights": weights})
@@ -257,6 +265,9 @@ BAYES = {method.name: method for method in reversed(BAYESIAN)}
         (POINT["dp_fedavg"], {"clip": 1.0}),
         (POINT["dp_fedavg"], {"epsilon": 25.0}),
         (POINT["scaffold"], {"rate": 0.033}),
+        (POINT["feddyn"], {"alpha": 4.0}),
+        (POINT["fedpd"], {"eta": 0.4}),
+        (POINT["fedsplit"], {"strength": 4.0}),
         (USER_LEVEL, {"clip": 0.1}),
         (POINT["pfedgp"], {"lengthscale": 1.2}),
         (POINT["pfedgp"], {"outputscale": 4.0}),

@@ -13,8 +13,22 @@ from fedbnn.methods import METHODS
 from fedbnn.runs.config import PRESETS, Config, load_config, parse_config, presets
 from fedbnn.runs.experiment import Prepared
 
-AVERAGING = ["fedavg", "fedprox", "pfedme", "scaffold", "fedopt", "fedrep", "pfedbayes", "pfedgp", "fola", "dp_fedavg"]
+AVERAGING = [name for name, cls in METHODS.items() if cls.one_architecture]
 WITHOUT_ALIGNMENT = ("fedproto", "fml", "fedkd", "flexifed", "local_bnn", "local")  # of those that mix architectures
+AVERAGING = [
+    "fedavg",
+    "fedprox",
+    "pfedme",
+    "scaffold",
+    "fedopt",
+    "feddyn",
+    "fedpd",
+    "fedsplit",
+    "pfedbayes",
+    "pfedgp",
+    "fola",
+    "dp_fedavg",
+]
 MIXED = 'models=[{name="mlp"}, {name="cnn2"}]'
 FAST = (
     "rounds=1",

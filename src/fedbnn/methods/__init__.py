@@ -8,13 +8,16 @@ from fedbnn.methods.fedavg import FedAvg
 from fedbnn.methods.fedbnn import FedBNN
 from fedbnn.methods.fedbnn_paper import FedBNNPaper
 from fedbnn.methods.feddf import FedDF
+from fedbnn.methods.feddyn import FedDyn
 from fedbnn.methods.fedhenn import FedHeNN
 from fedbnn.methods.fedkd import FedKD
 from fedbnn.methods.fedmd import FedMD
 from fedbnn.methods.fedopt import FedOpt
+from fedbnn.methods.fedpd import FedPD
 from fedbnn.methods.fedproto import FedProto
 from fedbnn.methods.fedprox import FedProx
 from fedbnn.methods.fedrep import FedRep
+from fedbnn.methods.fedsplit import FedSplit
 from fedbnn.methods.flexifed import FlexiFed
 from fedbnn.methods.fml import FML
 from fedbnn.methods.fola import FOLA
@@ -38,6 +41,9 @@ METHODS: dict[str, type[Method[Any, Any]]] = {
         Scaffold,
         FedOpt,
         FedRep,
+        FedDyn,
+        FedPD,
+        FedSplit,
         PFedBayes,
         PFedGP,
         FOLA,
@@ -61,13 +67,16 @@ __all__ = [
     "FedBNN",
     "FedBNNPaper",
     "FedDF",
+    "FedDyn",
     "FedHeNN",
     "FedKD",
     "FedMD",
     "FedOpt",
+    "FedPD",
     "FedProto",
     "FedProx",
     "FedRep",
+    "FedSplit",
     "FlexiFed",
     "Local",
     "LocalBNN",
