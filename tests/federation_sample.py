@@ -18,6 +18,7 @@ from fedbnn.methods import (
     FOLA,
     DPFedAvg,
     FedAvg,
+    FedBE,
     FedBNN,
     FedBNNPaper,
     FedDF,
@@ -29,7 +30,6 @@ from fedbnn.methods import (
     PFedGP,
     PFedMe,
 )
-from fedbnn.methods.averaging import Averaging
 from fedbnn.models.augmentation import Augment
 from fedbnn.models.training import TrainingSettings
 from fedbnn.privacy import PrivacySettings
@@ -48,6 +48,7 @@ SMALL_METHODS: tuple[Method[Any, Any], ...] = (
     PFedBayes(iterations=3, inner_steps=2, mc_samples=2),
     PFedGP(embedding=8, train_chains=2, test_chains=3, gibbs_steps=2, inner_steps=2, record_cap=10),
     FOLA(),
+    FedBE(distill_steps=4, draws=2),
     DPFedAvg(noise="seed", steps=2),
     DPFedAvg(noise="seed", level="user"),
     LocalBNN(mc_samples=2),
@@ -63,7 +64,7 @@ def described(method: Method[Any, Any]) -> str:
 
 def models_for(method: Method[Any, Any]) -> tuple[str, ...]:
     """Three architectures, or one for methods that average weights."""
-    return ("cnn2",) if isinstance(method, Averaging | FOLA) else ("mlp", "cnn2", "cnn3")
+    return ("cnn2",) if method.one_architecture else ("mlp", "cnn2", "cnn3")
 
 
 def first_message(method: Method[Any, Any], sites: Sequence[Site], client: int = 0) -> Message:

@@ -780,13 +780,14 @@ TURNS: dict[str, Callable[[Any, PlainClient, Situation], Outcome]] = {
     "fedbnn": fedbnn,
     "fedbnn_paper": fedbnn_paper,
     "fedmd": fedmd,
-    "feddf": fedavg,  # what FedDF adds is at the server
+    "feddf": fedavg,  # what FedDF and FedBE add is at the server
     "fedavg": fedavg,
     "fedprox": fedprox,
     "pfedme": pfedme,
     "pfedbayes": pfedbayes,
     "pfedgp": pfedgp,
     "fola": fola,
+    "fedbe": fedavg,
     "dp_fedavg": dp_fedavg,
     "local_bnn": local_bnn,
     "local": local,

@@ -31,6 +31,7 @@ VARIANTS = {
     "pfedbayes": ["personal", "global", "global_own_prior"],
     "pfedgp": ["personal"],
     "fola": ["global", "fine_tuned", "global_own_prior"],
+    "fedbe": ["global", "fine_tuned", "global_own_prior"],
     "dp_fedavg": ["global", "fine_tuned", "global_own_prior"],
     "local_bnn": ["personal"],
     "local": ["personal"],

@@ -5,6 +5,7 @@ from typing import Any
 from fedbnn.federation.method import Method
 from fedbnn.methods.dp_fedavg import DPFedAvg
 from fedbnn.methods.fedavg import FedAvg
+from fedbnn.methods.fedbe import FedBE
 from fedbnn.methods.fedbnn import FedBNN
 from fedbnn.methods.fedbnn_paper import FedBNNPaper
 from fedbnn.methods.feddf import FedDF
@@ -30,6 +31,7 @@ METHODS: dict[str, type[Method[Any, Any]]] = {
         PFedBayes,
         PFedGP,
         FOLA,
+        FedBE,
         DPFedAvg,
         LocalBNN,
         Local,
@@ -41,6 +43,7 @@ __all__ = [
     "METHODS",
     "DPFedAvg",
     "FedAvg",
+    "FedBE",
     "FedBNN",
     "FedBNNPaper",
     "FedDF",

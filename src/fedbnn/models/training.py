@@ -1,6 +1,6 @@
 """Minibatches, and the plain (deterministic) training loop on a flat network."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import torch
@@ -126,10 +126,12 @@ def fit_point(
     learning_rate: float,
     weight_decay: float,
     pull: Pull | None = None,
+    visit: Callable[[Tensor], object] | None = None,
 ) -> tuple[Tensor, float]:
     """Minimise the cross-entropy over the batches, plus the pull, by Adam from `weights`.
 
-    Returns the new weights and the last minibatch's cross-entropy.
+    Returns the new weights and the last minibatch's cross-entropy. `visit` is shown the weights after every step, in a
+    buffer that the next step overwrites.
     """
     network.train()
     network.weights.copy_(weights)
@@ -144,4 +146,6 @@ def fit_point(
         if pull:
             pull.add_gradient(network.weights, network.gradient)
         optimiser.step()
+        if visit:
+            visit(network.weights)
     return network.weights.clone(), float(loss.detach())
