@@ -611,6 +611,30 @@ def pfedme(method: Any, client: PlainClient, now: Situation) -> Outcome:
     return Outcome({"weights": from_module(client.module)}, {"weights": flat(w)})
 
 
+def fedpa(method: Any, client: PlainClient, now: Situation) -> Outcome:
+    """The samples' covariance is inverted through a matrix as large as the samples are many (Woodbury)."""
+    start = now.message["weights"]
+    to_module(start, client.module).train()
+    sgd = torch.optim.SGD(client.module.parameters(), lr=method.learning_rate, momentum=method.momentum)
+    order = epoch_order(len(client.x), client.passes(now.round_number), client.batch, now.rng.child("order").torch())
+    visited = []
+    for index in order:
+        sgd.zero_grad()
+        cross_entropy(client.module(client.x[index]), client.y[index]).backward()
+        sgd.step()
+        visited.append(from_module(client.module).double())
+    if now.round_number < method.burn_in_rounds:
+        return Outcome({"weights": visited[-1].float()}, {"weights": visited[-1].float()})
+    window = (len(order) - int(method.burn_in * len(order))) // method.samples
+    x = torch.stack(visited[-window * method.samples :]).view(method.samples, window, -1).mean(1)
+    mean, count = x.mean(0), len(x)
+    rho_l = 1 / (1 + (count - 1) * method.shrinkage)
+    a = (x - mean) * math.sqrt((1 - rho_l) / (count - 1))  # Sigma = rho_l I + a^T a
+    r = start.double() - mean
+    delta = (r - a.T @ torch.linalg.solve(rho_l * torch.eye(count).double() + a @ a.T, a @ r)) / rho_l
+    return Outcome({"weights": mean.float()}, {"weights": (start - delta).float()})
+
+
 def pfedbayes(method: Any, client: PlainClient, now: Situation) -> Outcome:
     start = now.message["weights"] if now.round_number == 0 else now.state["theta"]
     q, w = (MeanField.of(theta, client.module) for theta in (start, now.message["weights"]))
@@ -788,6 +812,7 @@ TURNS: dict[str, Callable[[Any, PlainClient, Situation], Outcome]] = {
     "pfedgp": pfedgp,
     "fola": fola,
     "fedbe": fedavg,
+    "fedpa": fedpa,
     "dp_fedavg": dp_fedavg,
     "local_bnn": local_bnn,
     "local": local,

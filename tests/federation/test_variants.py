@@ -32,6 +32,7 @@ VARIANTS = {
     "pfedgp": ["personal"],
     "fola": ["global", "fine_tuned", "global_own_prior"],
     "fedbe": ["global", "fine_tuned", "global_own_prior"],
+    "fedpa": ["global", "fine_tuned", "global_own_prior"],
     "dp_fedavg": ["global", "fine_tuned", "global_own_prior"],
     "local_bnn": ["personal"],
     "local": ["personal"],

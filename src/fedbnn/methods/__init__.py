@@ -10,6 +10,7 @@ from fedbnn.methods.fedbnn import FedBNN
 from fedbnn.methods.fedbnn_paper import FedBNNPaper
 from fedbnn.methods.feddf import FedDF
 from fedbnn.methods.fedmd import FedMD
+from fedbnn.methods.fedpa import FedPA
 from fedbnn.methods.fedprox import FedProx
 from fedbnn.methods.fola import FOLA
 from fedbnn.methods.local import Local
@@ -32,6 +33,7 @@ METHODS: dict[str, type[Method[Any, Any]]] = {
         PFedGP,
         FOLA,
         FedBE,
+        FedPA,
         DPFedAvg,
         LocalBNN,
         Local,
@@ -48,6 +50,7 @@ __all__ = [
     "FedBNNPaper",
     "FedDF",
     "FedMD",
+    "FedPA",
     "FedProx",
     "Local",
     "LocalBNN",
