@@ -16,6 +16,7 @@ from fedbnn.federation.method import Method
 from fedbnn.federation.sites import make_sites
 from fedbnn.methods import (
     FOLA,
+    PVI,
     DPFedAvg,
     FedAvg,
     FedBE,
@@ -51,6 +52,7 @@ SMALL_METHODS: tuple[Method[Any, Any], ...] = (
     FOLA(),
     FedBE(distill_steps=4, draws=2),
     FedPA(samples=2, shrinkage=0.1),
+    PVI(mc_samples=2),
     DPFedAvg(noise="seed", steps=2),
     DPFedAvg(noise="seed", level="user"),
     LocalBNN(mc_samples=2),

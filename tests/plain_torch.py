@@ -683,6 +683,28 @@ def local_bnn(method: Any, client: PlainClient, now: Situation) -> Outcome:
     return Outcome({"theta": q.theta}, {})
 
 
+def pvi(method: Any, client: PlainClient, now: Situation) -> Outcome:
+    """With a message that says that the client's last change was taken in."""
+    mean, precision = now.message["mean"], now.message["precision"]
+    factor = [now.state[name] + now.state[f"sent_{name}"] for name in ("precision", "shift")]
+    left = precision - factor[0]
+    sd, middle = left**-0.5, (precision * mean - factor[1]) / left
+    prior = [
+        Normal(m, s, validate_args=False)
+        for m, s in zip(pieces(middle, client.module), pieces(sd, client.module), strict=True)
+    ]
+    rho = torch.log(torch.expm1(precision.double() ** -0.5)).float().clamp_max(method.initial_rho)
+    q = MeanField.of(torch.cat([mean, rho]), client.module)
+    _own_bayes(method, client, now, q, prior)
+    mu, sigma = q.theta[: len(mean)], functional.softplus(q.theta[len(mean) :])
+    change = [method.damping * (sigma**-2 - precision), method.damping * (mu * sigma**-2 - precision * mean)]
+    kept = dict(zip(("precision", "shift", "sent_precision", "sent_shift"), (*factor, *change), strict=True))
+    return Outcome(
+        {**kept, "theta": q.theta},
+        {"precision": change[0], "shift": change[1]},
+    )
+
+
 def _tuned_prior(
     method: Any, client: PlainClient, now: Situation, q: MeanField, target: Tensor
 ) -> tuple[MeanField, list[Normal]]:
@@ -813,6 +835,7 @@ TURNS: dict[str, Callable[[Any, PlainClient, Situation], Outcome]] = {
     "fola": fola,
     "fedbe": fedavg,
     "fedpa": fedpa,
+    "pvi": pvi,
     "dp_fedavg": dp_fedavg,
     "local_bnn": local_bnn,
     "local": local,

@@ -9,7 +9,20 @@ from fedbnn.data.dataset import Dataset
 from fedbnn.data.federated import FederatedData
 from fedbnn.federation.engines import Site
 from fedbnn.federation.sites import make_sites
-from fedbnn.methods import FOLA, FedAvg, FedBNN, FedBNNPaper, FedMD, FedPA, FedProx, Local, LocalBNN, PFedBayes, PFedMe
+from fedbnn.methods import (
+    FOLA,
+    PVI,
+    FedAvg,
+    FedBNN,
+    FedBNNPaper,
+    FedMD,
+    FedPA,
+    FedProx,
+    Local,
+    LocalBNN,
+    PFedBayes,
+    PFedMe,
+)
 from fedbnn.models.architectures import ModelSettings
 from fedbnn.models.regression import Scale
 from fedbnn.models.training import TrainingSettings
@@ -29,6 +42,7 @@ METHODS = (
     PFedMe(iterations=3, inner_steps=2),
     PFedBayes(iterations=3, inner_steps=2, mc_samples=2),
     FOLA(),
+    PVI(mc_samples=2),
     FedPA(samples=3),
     LocalBNN(mc_samples=2),
     Local(),

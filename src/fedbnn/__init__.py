@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from fedbnn.federation.sites import make_sites
     from fedbnn.methods import (
         FOLA,
+        PVI,
         DPFedAvg,
         FedAvg,
         FedBE,
@@ -63,6 +64,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "FOLA",
+    "PVI",
     "Abstention",
     "Checkpointing",
     "Client",
@@ -133,7 +135,7 @@ _PLACES = {
     "fedbnn.federation.method": "Client Method",
     "fedbnn.federation.sites": "make_sites",
     "fedbnn.methods": "FOLA DPFedAvg FedAvg FedBNN FedBNNPaper FedDF FedMD "
-    "FedBE FedPA FedProx Local LocalBNN PFedBayes PFedGP PFedMe",
+    "FedBE FedPA PVI FedProx Local LocalBNN PFedBayes PFedGP PFedMe",
     "fedbnn.models.abstention": "Abstention",
     "fedbnn.models.architectures": "ModelSettings",
     "fedbnn.models.bayes": "Prediction",

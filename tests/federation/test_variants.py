@@ -33,6 +33,7 @@ VARIANTS = {
     "fola": ["global", "fine_tuned", "global_own_prior"],
     "fedbe": ["global", "fine_tuned", "global_own_prior"],
     "fedpa": ["global", "fine_tuned", "global_own_prior"],
+    "pvi": ["global", "fine_tuned", "global_own_prior"],
     "dp_fedavg": ["global", "fine_tuned", "global_own_prior"],
     "local_bnn": ["personal"],
     "local": ["personal"],

@@ -21,6 +21,7 @@ from fedbnn.federation.method import Client, Method, State
 from fedbnn.methods import (
     FOLA,
     METHODS,
+    PVI,
     DPFedAvg,
     FedAvg,
     FedBE,
@@ -78,6 +79,7 @@ BAYESIAN = (
     FedBNN(kl_weight=1.0, initial_rho=-3.0, prior_steps=4, mc_samples=3, rehearsal=0.7, head_sd=2.0, network_every=1),
     FedBNN(kl_weight=1.0, initial_rho=-3.0, prior_steps=4, mc_samples=3, head=False, consensus="sharpened"),
     PFedBayes(iterations=4, inner_steps=3),
+    PVI(kl_weight=1.0, initial_rho=-3.0, damping=0.5),
 )
 
 
@@ -105,6 +107,21 @@ def situation(method: Method[Any, Any], client: Client) -> tuple[State, Message]
         return state, Message()
     if isinstance(method, PFedBayes):
         return state, Message({"weights": near(method.client_init(client).theta, 0.05)})
+    if isinstance(method, PVI):
+        mean, precision, taken = method.broadcast(
+            method.server_init(roster_of(small_sites(1, models=(client.model.name,)))), 0
+        ).arrays.values()
+        parts = {
+            name: torch.rand(mean.shape, generator=normal)
+            for name in ("precision", "shift", "sent_precision", "sent_shift")
+        }
+        return dataclasses.replace(state, **parts), Message(
+            {
+                "mean": near(mean, 0.01),
+                "precision": precision * (1 + torch.rand(mean.shape, generator=normal)),
+                "taken": taken + 1,
+            }
+        )
     outputs = method.embedding if isinstance(method, PFedGP) else client.classes
     roster = roster_of(small_sites(1, models=(client.model.name,)))
     weights = near(roster.initial_weights(0, outputs), 0.01)
@@ -117,7 +134,7 @@ def ours(method: Method[Any, Any], client: Client, round_number: int = ROUND) ->
     state, message = situation(method, client)
     update = method.client_update(state, client, message, round_number, RNG)
     sent = {name: array for name, array in update.message.arrays.items() if name not in ("records", "weight")}
-    kept = update.state.tensors()
+    kept = {name: value for name, value in update.state.tensors().items() if name != "taken"}
     if isinstance(method, FedBNN) and method.head:  # with the head that follows from the message
         asked = method.with_head(update.state, client, message)
         assert asked.head is not None

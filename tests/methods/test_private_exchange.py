@@ -404,7 +404,7 @@ def test_a_servers_state_can_be_saved_and_loaded(mechanism: Private, tmp_path: P
 # What is refused, before any work
 
 
-REFUSED = ("feddf", "fedavg", "fedprox", "pfedme", "pfedbayes", "pfedgp", "fola", "fedbe", "fedpa")
+REFUSED = ("feddf", "fedavg", "fedprox", "pfedme", "pfedbayes", "pfedgp", "fola", "fedbe", "fedpa", "pvi")
 
 
 def test_methods_that_cannot_protect_what_they_send_refuse_and_others_do_not(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from fedbnn.methods import METHODS
 from fedbnn.runs.config import PRESETS, Config, load_config, parse_config, presets
 from fedbnn.runs.experiment import Prepared
 
-AVERAGING = ["fedavg", "fedprox", "pfedme", "pfedbayes", "pfedgp", "fola", "fedbe", "fedpa", "dp_fedavg"]
+AVERAGING = ["fedavg", "fedprox", "pfedme", "pfedbayes", "pfedgp", "fola", "fedbe", "fedpa", "pvi", "dp_fedavg"]
 MIXED = 'models=[{name="mlp"}, {name="cnn2"}]'
 FAST = (
     "rounds=1",

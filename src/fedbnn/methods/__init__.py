@@ -18,6 +18,7 @@ from fedbnn.methods.local_bnn import LocalBNN
 from fedbnn.methods.pfedbayes import PFedBayes
 from fedbnn.methods.pfedgp import PFedGP
 from fedbnn.methods.pfedme import PFedMe
+from fedbnn.methods.pvi import PVI
 
 METHODS: dict[str, type[Method[Any, Any]]] = {
     cls.name: cls
@@ -34,6 +35,7 @@ METHODS: dict[str, type[Method[Any, Any]]] = {
         FOLA,
         FedBE,
         FedPA,
+        PVI,
         DPFedAvg,
         LocalBNN,
         Local,
@@ -43,6 +45,7 @@ METHODS: dict[str, type[Method[Any, Any]]] = {
 __all__ = [
     "FOLA",
     "METHODS",
+    "PVI",
     "DPFedAvg",
     "FedAvg",
     "FedBE",
