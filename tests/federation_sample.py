@@ -17,8 +17,10 @@ from fedbnn.federation.sites import make_sites
 from fedbnn.methods import (
     FML,
     FOLA,
+    PVI,
     DPFedAvg,
     FedAvg,
+    FedBE,
     FedBNN,
     FedBNNPaper,
     FedDF,
@@ -27,6 +29,7 @@ from fedbnn.methods import (
     FedKD,
     FedMD,
     FedOpt,
+    FedPA,
     FedPD,
     FedProto,
     FedProx,
@@ -71,6 +74,9 @@ SMALL_METHODS: tuple[Method[Any, Any], ...] = (
     FedHeNN(points=16, align_batch=8),
     FlexiFed(),
     FlexiFed(strategy="clustered"),
+    FedBE(distill_steps=4, draws=2),
+    FedPA(samples=2, shrinkage=0.1),
+    PVI(mc_samples=2),
     DPFedAvg(noise="seed", steps=2),
     DPFedAvg(noise="seed", level="user"),
     LocalBNN(mc_samples=2),
@@ -88,6 +94,7 @@ def models_for(method: Method[Any, Any]) -> tuple[str, ...]:
     """Three architectures, or one for methods that average weights, or two that begin alike."""
     if isinstance(method, FlexiFed):
         return ("cnn2", "cnn3")
+    """Three architectures, or one for methods that average weights."""
     return ("cnn2",) if method.one_architecture else ("mlp", "cnn2", "cnn3")
 
 

@@ -692,6 +692,30 @@ def fedsplit(method: Any, client: PlainClient, now: Situation) -> Outcome:
     return Outcome({"weights": half, "z": z}, {"weights": z})
 
 
+def fedpa(method: Any, client: PlainClient, now: Situation) -> Outcome:
+    """The samples' covariance is inverted through a matrix as large as the samples are many (Woodbury)."""
+    start = now.message["weights"]
+    to_module(start, client.module).train()
+    sgd = torch.optim.SGD(client.module.parameters(), lr=method.learning_rate, momentum=method.momentum)
+    order = epoch_order(len(client.x), client.passes(now.round_number), client.batch, now.rng.child("order").torch())
+    visited = []
+    for index in order:
+        sgd.zero_grad()
+        cross_entropy(client.module(client.x[index]), client.y[index]).backward()
+        sgd.step()
+        visited.append(from_module(client.module).double())
+    if now.round_number < method.burn_in_rounds:
+        return Outcome({"weights": visited[-1].float()}, {"weights": visited[-1].float()})
+    window = (len(order) - int(method.burn_in * len(order))) // method.samples
+    x = torch.stack(visited[-window * method.samples :]).view(method.samples, window, -1).mean(1)
+    mean, count = x.mean(0), len(x)
+    rho_l = 1 / (1 + (count - 1) * method.shrinkage)
+    a = (x - mean) * math.sqrt((1 - rho_l) / (count - 1))  # Sigma = rho_l I + a^T a
+    r = start.double() - mean
+    delta = (r - a.T @ torch.linalg.solve(rho_l * torch.eye(count).double() + a @ a.T, a @ r)) / rho_l
+    return Outcome({"weights": mean.float()}, {"weights": (start - delta).float()})
+
+
 def pfedbayes(method: Any, client: PlainClient, now: Situation) -> Outcome:
     start = now.message["weights"] if now.round_number == 0 else now.state["theta"]
     q, w = (MeanField.of(theta, client.module) for theta in (start, now.message["weights"]))
@@ -738,6 +762,28 @@ def local_bnn(method: Any, client: PlainClient, now: Situation) -> Outcome:
     q = MeanField.of(now.state["theta"], client.module)
     _own_bayes(method, client, now, q, _first_prior(method, client.module))
     return Outcome({"theta": q.theta}, {})
+
+
+def pvi(method: Any, client: PlainClient, now: Situation) -> Outcome:
+    """With a message that says that the client's last change was taken in."""
+    mean, precision = now.message["mean"], now.message["precision"]
+    factor = [now.state[name] + now.state[f"sent_{name}"] for name in ("precision", "shift")]
+    left = precision - factor[0]
+    sd, middle = left**-0.5, (precision * mean - factor[1]) / left
+    prior = [
+        Normal(m, s, validate_args=False)
+        for m, s in zip(pieces(middle, client.module), pieces(sd, client.module), strict=True)
+    ]
+    rho = torch.log(torch.expm1(precision.double() ** -0.5)).float().clamp_max(method.initial_rho)
+    q = MeanField.of(torch.cat([mean, rho]), client.module)
+    _own_bayes(method, client, now, q, prior)
+    mu, sigma = q.theta[: len(mean)], functional.softplus(q.theta[len(mean) :])
+    change = [method.damping * (sigma**-2 - precision), method.damping * (mu * sigma**-2 - precision * mean)]
+    kept = dict(zip(("precision", "shift", "sent_precision", "sent_shift"), (*factor, *change), strict=True))
+    return Outcome(
+        {**kept, "theta": q.theta},
+        {"precision": change[0], "shift": change[1]},
+    )
 
 
 def _tuned_prior(
@@ -963,7 +1009,7 @@ TURNS: dict[str, Callable[[Any, PlainClient, Situation], Outcome]] = {
     "fedbnn": fedbnn,
     "fedbnn_paper": fedbnn_paper,
     "fedmd": fedmd,
-    "feddf": fedavg,  # what FedDF adds is at the server
+    "feddf": fedavg,  # what FedDF and FedBE add is at the server
     "fedavg": fedavg,
     "fedprox": fedprox,
     "pfedme": pfedme,
@@ -981,6 +1027,9 @@ TURNS: dict[str, Callable[[Any, PlainClient, Situation], Outcome]] = {
     "fedkd": fedkd,
     "fedhenn": fedhenn,
     "flexifed": flexifed,
+    "fedbe": fedavg,
+    "fedpa": fedpa,
+    "pvi": pvi,
     "dp_fedavg": dp_fedavg,
     "local_bnn": local_bnn,
     "local": local,

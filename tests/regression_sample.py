@@ -11,6 +11,7 @@ from fedbnn.federation.engines import Site
 from fedbnn.federation.sites import make_sites
 from fedbnn.methods import (
     FOLA,
+    PVI,
     FedAvg,
     FedBNN,
     FedBNNPaper,
@@ -18,6 +19,7 @@ from fedbnn.methods import (
     FedHeNN,
     FedMD,
     FedOpt,
+    FedPA,
     FedPD,
     FedProx,
     FedSplit,
@@ -54,6 +56,8 @@ METHODS = (
     FOLA(),
     FedHeNN(points=10, align_batch=5),
     FlexiFed(),
+    PVI(mc_samples=2),
+    FedPA(samples=3),
     LocalBNN(mc_samples=2),
     Local(),
 )

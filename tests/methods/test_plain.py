@@ -22,8 +22,10 @@ from fedbnn.methods import (
     FML,
     FOLA,
     METHODS,
+    PVI,
     DPFedAvg,
     FedAvg,
+    FedBE,
     FedBNN,
     FedBNNPaper,
     FedDF,
@@ -32,6 +34,7 @@ from fedbnn.methods import (
     FedKD,
     FedMD,
     FedOpt,
+    FedPA,
     FedPD,
     FedProto,
     FedProx,
@@ -79,6 +82,8 @@ POINTS = (
     FedSplit(rate=0.03, strength=3.0),
     FedPD(learning_rate=3e-3, eta=0.3),
     FedDyn(learning_rate=3e-3, alpha=3.0),
+    FedPA(learning_rate=0.05, samples=2, shrinkage=5.0, burn_in=0.3),
+    FedBE(learning_rate=3e-3),
     DPFedAvg(level="record", noise="seed", steps=3, clip=0.5, epsilon=50.0, private_rate=0.5),
     DPFedAvg(level="user", noise="seed", learning_rate=3e-3, clip=0.05),
     PFedGP(embedding=8, inner_steps=3, train_chains=5),
@@ -97,6 +102,7 @@ BAYESIAN = (
     FedBNN(kl_weight=1.0, initial_rho=-3.0, prior_steps=4, mc_samples=3, rehearsal=0.7, head_sd=2.0, network_every=1),
     FedBNN(kl_weight=1.0, initial_rho=-3.0, prior_steps=4, mc_samples=3, head=False, consensus="sharpened"),
     PFedBayes(iterations=4, inner_steps=3),
+    PVI(kl_weight=1.0, initial_rho=-3.0, damping=0.5),
 )
 
 
@@ -134,6 +140,21 @@ def situation(method: Method[Any, Any], client: Client) -> tuple[State, Message]
     if isinstance(method, MutualLearning):
         client_roster = roster_of(small_sites(1, models=(client.model.name,)))
         return state, Message({"weights": near(method.initial(client_roster), 0.01)})
+    if isinstance(method, PVI):
+        mean, precision, taken = method.broadcast(
+            method.server_init(roster_of(small_sites(1, models=(client.model.name,)))), 0
+        ).arrays.values()
+        parts = {
+            name: torch.rand(mean.shape, generator=normal)
+            for name in ("precision", "shift", "sent_precision", "sent_shift")
+        }
+        return dataclasses.replace(state, **parts), Message(
+            {
+                "mean": near(mean, 0.01),
+                "precision": precision * (1 + torch.rand(mean.shape, generator=normal)),
+                "taken": taken + 1,
+            }
+        )
     outputs = method.embedding if isinstance(method, PFedGP) else client.classes
     roster = roster_of(small_sites(1, models=(client.model.name,)))
     weights = near(roster.initial_weights(0, outputs), 0.01)
@@ -154,7 +175,7 @@ def ours(method: Method[Any, Any], client: Client, round_number: int = ROUND) ->
     state, message = situation(method, client)
     update = method.client_update(state, client, message, round_number, RNG)
     sent = {name: array for name, array in update.message.arrays.items() if name not in ("records", "weight")}
-    kept = update.state.tensors()
+    kept = {name: value for name, value in update.state.tensors().items() if name != "taken"}
     if isinstance(method, FedBNN) and method.head:  # with the head that follows from the message
         asked = method.with_head(update.state, client, message)
         assert asked.head is not None

@@ -29,6 +29,7 @@ AVERAGING = [
     "fola",
     "dp_fedavg",
 ]
+AVERAGING = ["fedavg", "fedprox", "pfedme", "pfedbayes", "pfedgp", "fola", "fedbe", "fedpa", "pvi", "dp_fedavg"]
 MIXED = 'models=[{name="mlp"}, {name="cnn2"}]'
 FAST = (
     "rounds=1",

@@ -5,6 +5,7 @@ from typing import Any
 from fedbnn.federation.method import Method
 from fedbnn.methods.dp_fedavg import DPFedAvg
 from fedbnn.methods.fedavg import FedAvg
+from fedbnn.methods.fedbe import FedBE
 from fedbnn.methods.fedbnn import FedBNN
 from fedbnn.methods.fedbnn_paper import FedBNNPaper
 from fedbnn.methods.feddf import FedDF
@@ -13,6 +14,7 @@ from fedbnn.methods.fedhenn import FedHeNN
 from fedbnn.methods.fedkd import FedKD
 from fedbnn.methods.fedmd import FedMD
 from fedbnn.methods.fedopt import FedOpt
+from fedbnn.methods.fedpa import FedPA
 from fedbnn.methods.fedpd import FedPD
 from fedbnn.methods.fedproto import FedProto
 from fedbnn.methods.fedprox import FedProx
@@ -26,6 +28,7 @@ from fedbnn.methods.local_bnn import LocalBNN
 from fedbnn.methods.pfedbayes import PFedBayes
 from fedbnn.methods.pfedgp import PFedGP
 from fedbnn.methods.pfedme import PFedMe
+from fedbnn.methods.pvi import PVI
 from fedbnn.methods.scaffold import Scaffold
 
 METHODS: dict[str, type[Method[Any, Any]]] = {
@@ -52,6 +55,9 @@ METHODS: dict[str, type[Method[Any, Any]]] = {
         FedKD,
         FedHeNN,
         FlexiFed,
+        FedBE,
+        FedPA,
+        PVI,
         DPFedAvg,
         LocalBNN,
         Local,
@@ -62,8 +68,10 @@ __all__ = [
     "FML",
     "FOLA",
     "METHODS",
+    "PVI",
     "DPFedAvg",
     "FedAvg",
+    "FedBE",
     "FedBNN",
     "FedBNNPaper",
     "FedDF",
@@ -72,6 +80,7 @@ __all__ = [
     "FedKD",
     "FedMD",
     "FedOpt",
+    "FedPA",
     "FedPD",
     "FedProto",
     "FedProx",

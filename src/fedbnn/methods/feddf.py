@@ -9,7 +9,7 @@ validation records, which a server without data does not have: ours keeps the st
 brought it nearer to the target on AD.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
 import torch
@@ -83,8 +83,7 @@ class FedDF(SharedPoint, Method[Point, Students]):
     def server_update(self, state: Students, replies: Mapping[int, Message], roster: Roster, rng: Stream) -> Students:
         if not replies:
             return state
-        outputs = [logits_of(roster.network(i), r.arrays["weights"], roster.alignment) for i, r in replies.items()]
-        target = torch.stack(outputs).mean(0)
+        target = self.ensemble(replies, roster, rng)
         weights = state.weights.clone()
         new = replace(state, weights=weights)
         groups: dict[tuple[int, ...], list[int]] = {}
@@ -103,12 +102,21 @@ class FedDF(SharedPoint, Method[Point, Students]):
             new.of(members[0]).copy_(student)
         return new
 
+    def ensemble(self, replies: Mapping[int, Message], roster: Roster, rng: Stream) -> Tensor:
+        """The target on the alignment set, as logits."""
+        outputs = [logits_of(roster.network(i), r.arrays["weights"], roster.alignment) for i, r in replies.items()]
+        return torch.stack(outputs).mean(0)
+
     def distil(self, network: FlatNetwork, start: Tensor, alignment: Tensor, target: Tensor, rng: Stream) -> Tensor:
         """The student after distillation towards softmax(target), or `start` if that is nearer to it."""
         batches = steps(Records(alignment, target.softmax(1)), self.distill_steps, self.distill_batch, rng.torch())
-        student, _ = fit_point(network, start, batches, learning_rate=self.distill_learning_rate, weight_decay=0.0)
+        student = self.student(network, start, batches)
         before, after = (divergence(target, logits_of(network, w, alignment)) for w in (start, student))
         return student if after < before else start
+
+    def student(self, network: FlatNetwork, start: Tensor, batches: Iterator[Records]) -> Tensor:
+        """The weights that the steps of distillation lead to."""
+        return fit_point(network, start, batches, learning_rate=self.distill_learning_rate, weight_decay=0.0)[0]
 
     def broadcast(self, state: Students, client: int) -> Message:
         return Message({"weights": state.of(client)})

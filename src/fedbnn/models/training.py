@@ -139,10 +139,12 @@ def fit_point(
     pull: Pull | None = None,
     loss_of: Callable[[Records], Tensor] | None = None,
     part: slice = slice(None),
+    visit: Callable[[Tensor], object] | None = None,
 ) -> tuple[Tensor, float]:
     """Minimise the cross-entropy over the batches, or `loss_of` them, plus the pull, by Adam from `weights`.
 
-    Only `part` of the weights moves. Returns the new weights and the last minibatch's loss without the pull.
+    Only `part` of the weights moves. Returns the new weights and the last minibatch's loss without the pull. `visit` is
+    shown the weights after every step, in a buffer that the next step overwrites.
     """
     optimiser = adam(network, weights, learning_rate, weight_decay, part)
     loss = torch.zeros(())
@@ -153,6 +155,8 @@ def fit_point(
         if pull:
             pull.add_gradient(network.weights, network.gradient)
         optimiser.step()
+        if visit:
+            visit(network.weights)
     return network.weights.clone(), float(loss.detach())
 
 
