@@ -94,7 +94,6 @@ def models_for(method: Method[Any, Any]) -> tuple[str, ...]:
     """Three architectures, or one for methods that average weights, or two that begin alike."""
     if isinstance(method, FlexiFed):
         return ("cnn2", "cnn3")
-    """Three architectures, or one for methods that average weights."""
     return ("cnn2",) if method.one_architecture else ("mlp", "cnn2", "cnn3")
 
 

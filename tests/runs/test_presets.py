@@ -15,21 +15,6 @@ from fedbnn.runs.experiment import Prepared
 
 AVERAGING = [name for name, cls in METHODS.items() if cls.one_architecture]
 WITHOUT_ALIGNMENT = ("fedproto", "fml", "fedkd", "flexifed", "local_bnn", "local")  # of those that mix architectures
-AVERAGING = [
-    "fedavg",
-    "fedprox",
-    "pfedme",
-    "scaffold",
-    "fedopt",
-    "feddyn",
-    "fedpd",
-    "fedsplit",
-    "pfedbayes",
-    "pfedgp",
-    "fola",
-    "dp_fedavg",
-]
-AVERAGING = ["fedavg", "fedprox", "pfedme", "pfedbayes", "pfedgp", "fola", "fedbe", "fedpa", "pvi", "dp_fedavg"]
 MIXED = 'models=[{name="mlp"}, {name="cnn2"}]'
 FAST = (
     "rounds=1",
