@@ -52,13 +52,15 @@ def centred(kernel: Tensor) -> Tensor:
 def cka(one: Tensor, other: Tensor) -> Tensor:
     """Centred kernel alignment of two kernels over the same points; zero where one tells no points apart."""
     a, b = centred(one), centred(other)
-    return (a * b).sum() / (a.norm() * b.norm()).clamp_min(_LEAST)
+    aligned: Tensor = (a * b).sum() / (a.norm() * b.norm()).clamp_min(_LEAST)
+    return aligned
 
 
 def kernel_of(z: Tensor) -> Tensor:
     """HKH / ||HKH|| of representations, one row a point."""
     kernel = centred(z @ z.T)
-    return kernel / kernel.norm().clamp_min(_LEAST)
+    scaled: Tensor = kernel / kernel.norm().clamp_min(_LEAST)
+    return scaled
 
 
 @settings

@@ -100,8 +100,9 @@ class PVI(BayesianTraining, Method[Factor, Joint]):
 
     def client_init(self, client: Client) -> Factor:
         weights = client.initial_weights()
-        nothing = (torch.zeros_like(weights) for _ in range(4))
-        return Factor(*nothing, torch.zeros(1, device=weights.device), self.initial_posterior(client).theta)
+        nothing = [torch.zeros_like(weights) for _ in range(4)]  # a saved state's tensors share no memory
+        never = torch.zeros(1, device=weights.device)
+        return Factor(nothing[0], nothing[1], nothing[2], nothing[3], never, self.initial_posterior(client).theta)
 
     def client_update(
         self, state: Factor, client: Client, message: Message, round_number: int, rng: Stream
