@@ -20,14 +20,15 @@ ROOT = Path(__file__).resolve().parents[1]
 LESS = "    sd *= 0.8\n"
 DRAW = '    if noise == "discrete" and generator is None:\n'  # where all noise on the grid is drawn
 
+NETWORK = ("method=fedbnn_paper", "privacy.mechanism=output_perturbation")  # in fedbnn heads speak, hard to turn around
 AVERAGED = ("method=dp_fedavg", 'models=[{name="mlp"}]', "rounds=1")
 ROWS: dict[str, tuple[str, ...]] = {
     "dp_teacher": ("privacy.mechanism=dp_teacher",),
     "dp_teacher, 3 releases": ("privacy.mechanism=dp_teacher", "privacy.releases=3"),
     "dp_moments": ("privacy.mechanism=dp_moments",),
     "dp_moments, 3 releases": ("privacy.mechanism=dp_moments", "privacy.releases=3"),
-    "output_perturbation": ("privacy.mechanism=output_perturbation", "privacy.releases=1"),
-    "output_perturbation, 3 releases": ("privacy.mechanism=output_perturbation", "privacy.releases=3"),
+    "output_perturbation": (*NETWORK, "privacy.releases=1"),
+    "output_perturbation, 3 releases": (*NETWORK, "privacy.releases=3"),
     "dp_fedavg, all records": (*AVERAGED, "methods.dp_fedavg.sampling_rate=1.0"),
     "dp_fedavg, half of the records": AVERAGED,
     "dp_fedavg, clients": (*AVERAGED, "methods.dp_fedavg.level=user", "methods.dp_fedavg.delta=0.001"),
