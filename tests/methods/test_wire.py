@@ -16,7 +16,7 @@ def test_replies_hold_what_is_declared(method: Method[Any, Any]) -> None:
     sites = sample_sites(method)
     assert wire.mixed == (len({site.client.model.name for site in sites}) > 1)
     for moment in moments(method, sites):
-        for reply in moment.replies.values():
-            assert set(reply.arrays) == set(wire.sends)
+        sent = [set(reply.arrays) for reply in moment.replies.values()]
+        assert set().union(*sent) == set(wire.sends)  # who has nothing in common with others may send less
         for state in moment.after.values():
             assert set(state.tensors()) <= set(wire.keeps)

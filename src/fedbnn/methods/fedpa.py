@@ -39,11 +39,15 @@ from fedbnn.models.training import Records
 
 
 def delta(start: Tensor, samples: Tensor, rho: float) -> Tensor:
-    """Sigma^-1 (start - mean of the samples), for samples x weights, with the shrunk covariance of the samples."""
-    mean = samples[0].double()
-    found = start.double() - mean
+    """Sigma^-1 (start - mean of the samples), for samples x weights, with the shrunk covariance of the samples.
+
+    In double precision and so on the CPU: not every device has it.
+    """
+    exact = samples.cpu().double()
+    mean = exact[0]
+    found = start.cpu().double() - mean
     earlier: list[tuple[Tensor, Tensor]] = []  # v_k, and g_k v_k / (1 + g_k u_k^T v_k)
-    for t, sample in enumerate(samples[1:].double(), 2):
+    for t, sample in enumerate(exact[1:], 2):
         u = sample - mean
         v = u.clone()
         for v_k, scaled in earlier:
@@ -52,7 +56,7 @@ def delta(start: Tensor, samples: Tensor, rho: float) -> Tensor:
         earlier.append((v, v * (g / (1 + g * uv))))
         found = found - (1 + g * (t * (u @ found) - uv) / (1 + g * uv)) * v / t
         mean = mean + u / t
-    return (found * (1 + (len(samples) - 1) * rho)).to(start.dtype)
+    return (found * (1 + (len(samples) - 1) * rho)).to(start.dtype).to(start.device)
 
 
 def iterate_averages(

@@ -104,7 +104,7 @@ class MutualLearning(PointTraining, Averaging[Mutual]):
             losses.sum().backward()
             for optimiser in optimisers:
                 optimiser.step()
-        first, second = losses.detach().tolist()
+        first, second = (float(one) for one in losses.detach())
         reply = self.upload(sent.weights.clone(), client)
         return Update(Mutual(own.weights.clone()), reply, {"loss": first, "messenger_loss": second})
 
