@@ -4,6 +4,7 @@ import secrets
 
 from fedbnn.deployment.trial.certificates import make_node_key
 from fedbnn.deployment.trial.loopback import Loopback, Submission
+from fedbnn.deployment.trial.processes import kill_marked
 
 
 class FaultyLoopback(Loopback):
@@ -35,6 +36,10 @@ class FaultyLoopback(Loopback):
         if self._link is not None:
             self._link.kill()
             self._link = None
+
+    def kill_server(self) -> bool:
+        """End the process of a run's server alone; whether there was one."""
+        return bool(kill_marked(self._mark, "flwr-serverapp"))
 
 
 def ended(submission: Submission, timeout: float) -> str:

@@ -11,7 +11,6 @@ Afterwards result.json and metrics.jsonl, but for times, and the bytes of the la
 that nobody disturbed. The first difference ends the script with code 1, and the folder stays to be looked at.
 """
 
-import argparse
 import json
 import os
 import random
@@ -19,12 +18,15 @@ import shutil
 import signal
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+
+from tests.soak.killing import killing
 
 MOST_KILLS = 8  # of one run, so that it ends at all
 EARLY = 0.7  # of the time that a run took once, in which it is killed: another time the machine may be quicker
@@ -167,21 +169,5 @@ def soak(folder: Path, minutes: float, seed: int, changes: Sequence[str] = SMALL
     return ""
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--minutes", type=float, default=10.0, help="for how long; each kind is tried once at least")
-    parser.add_argument("--seed", type=int, default=0, help="of the moments")
-    parser.add_argument("--folder", type=Path, help="where runs lie meanwhile; a new one unless it is given")
-    arguments = parser.parse_args()
-    folder = arguments.folder or Path(tempfile.mkdtemp(prefix="fedbnn-kill-"))
-    folder.mkdir(parents=True, exist_ok=True)
-    if found := soak(folder, arguments.minutes, arguments.seed):
-        print(f"DIFFERENT {found}; {folder} is left as it is", flush=True)
-        return 1
-    if arguments.folder is None:
-        shutil.rmtree(folder)
-    return 0
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(killing(__doc__, soak))

@@ -15,17 +15,12 @@ run that nobody disturbed. Every other run is under `dp_teacher`, whose noise is
 ledger has one charge instead. The first difference ends the script with code 1, and the folder stays to be looked at.
 """
 
-import argparse
 import json
-import os
 import random
 import shutil
-import signal
 import sys
-import tempfile
 import time
 from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -35,12 +30,12 @@ from fedbnn.deployment.node import Node
 from fedbnn.deployment.terms import Terms, read_terms
 from fedbnn.deployment.trial.init import write_federation
 from fedbnn.deployment.trial.loopback import LoopbackFailure, Submission
-from fedbnn.deployment.trial.processes import MARK
 from fedbnn.privacy import PrivacySettings
 from fedbnn.privacy.account import ledgers_in
 from fedbnn.privacy.ledger import Ledger
 from tests.deployment.deployment_sample import small_config
 from tests.deployment.faulty_loopback import FaultyLoopback
+from tests.soak.killing import killing
 
 ROUNDS = 3
 EARLY = 0.5  # of the time that the first run took, in which processes are killed: what is loaded once is quicker later
@@ -72,16 +67,6 @@ class Deployment:
         place = self.folder / "server" / "runs" / terms.key / "checkpoint" / f"round-{ROUNDS:05d}"
         return (place / "server.safetensors").read_bytes()
 
-    def server_processes(self) -> list[int]:
-        """Processes that the link has started for a run's server."""
-        found = []
-        for process in Path("/proc").glob("[0-9]*"):
-            with suppress(OSError):
-                marked = f"{MARK}={self.loopback._mark}".encode() in (process / "environ").read_bytes()
-                if marked and b"flwr-serverapp" in (process / "cmdline").read_bytes():
-                    found.append(int(process.name))
-        return found
-
     def lost(self, terms: Terms, private: bool, straight: bytes | None) -> str:
         """What a finished run lacks; empty: nothing."""
         place = self.folder / "server" / "runs" / terms.key
@@ -110,9 +95,9 @@ def _ledgers(site: Path) -> Path:
 def wait(submission: Submission, seconds: float) -> bool:
     """Whether the run's submission ends within so many seconds."""
     end = time.monotonic() + seconds
-    while submission._process.alive and time.monotonic() < end:
+    while submission.alive and time.monotonic() < end:
         time.sleep(0.05)
-    return not submission._process.alive
+    return not submission.alive
 
 
 def kill_node(deployment: Deployment, submission: Submission, chance: random.Random) -> Submission:
@@ -129,13 +114,11 @@ def kill_link(deployment: Deployment, submission: Submission, chance: random.Ran
 
 
 def kill_server(deployment: Deployment, submission: Submission, chance: random.Random) -> Submission | None:
-    end = time.monotonic() + LONG
-    while not (found := deployment.server_processes()) and submission._process.alive and time.monotonic() < end:
-        time.sleep(0.05)  # it takes a while until the link has started one
-    for pid in found:
-        with suppress(ProcessLookupError):
-            os.kill(pid, signal.SIGKILL)
-    return deployment.loopback.submit() if found else None
+    while not deployment.loopback.kill_server():  # it takes a while until the link has started one
+        if not submission.alive:
+            return None
+        time.sleep(0.05)
+    return deployment.loopback.submit()
 
 
 Kill = Callable[[Deployment, Submission, random.Random], Submission | None]
@@ -200,21 +183,5 @@ def soak(folder: Path, minutes: float, seed: int) -> str:
     return ""
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--minutes", type=float, default=10.0, help="for how long; each kind is tried once at least")
-    parser.add_argument("--seed", type=int, default=0, help="of the moments")
-    parser.add_argument("--folder", type=Path, help="where all lies meanwhile; a new one unless it is given")
-    arguments = parser.parse_args()
-    folder = arguments.folder or Path(tempfile.mkdtemp(prefix="fedbnn-kill-flower-"))
-    folder.mkdir(parents=True, exist_ok=True)
-    if found := soak(folder, arguments.minutes, arguments.seed):
-        print(f"LOST {found}; {folder} is left as it is", flush=True)
-        return 1
-    if arguments.folder is None:
-        shutil.rmtree(folder)
-    return 0
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(killing(__doc__, soak))

@@ -83,6 +83,7 @@ class Table(Study):
     columns: list[Column] = Field(min_length=1)
     scores: list[str] = Field(default=["own_class_accuracy"], min_length=1)
     published: bool = False  # whether the paper's Table 1 has these columns
+    cost: bool = False  # whether to say what a client sends in a round and how long a run takes, too
 
 
 class Point(Change):

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 from fedbnn.federation.evaluation import MEASURES
-from fedbnn.report.figures import UNITS, Spread, Unit, best_of, cell, percent
+from fedbnn.report.figures import UNITS, Spread, Unit, best_of, cell, duration, percent, size
 from fedbnn.report.privacy import rounded_up
 from fedbnn.report.table import Cell, Row, Table, row, table
 from fedbnn.report.variants import NAMES
@@ -14,6 +14,11 @@ from fedbnn.report.variants import NAMES
 NOT_RUN = "not run"
 PAPER = "the paper"
 DATA = {"mnist": "MNIST", "cifar10": "CIFAR-10", "cifar100": "CIFAR-100", "heart": "Heart disease", "digits": "Digits"}
+
+COSTS: list[tuple[str, str, Unit]] = [
+    ("bytes_up_per_client_round", "sent by a client in a round", size),
+    ("seconds", "time of a whole run", duration),
+]
 
 Json = Mapping[str, Any]
 
@@ -25,7 +30,8 @@ def tables(study: Json) -> list[Table]:
         titles = [heading(score) for score in scores]
         return [_table(study, column_title(columns[0]), titles, [(0, score) for score in scores])]
     titles = [column_title(column) for column in columns]
-    return [_table(study, heading(s), titles, [(at, s) for at in range(len(columns))]) for s in scores]
+    found = [_table(study, heading(s), titles, [(at, s) for at in range(len(columns))]) for s in scores]
+    return found + ([_costs(study, titles, *one) for one in COSTS] if study.get("cost") else [])
 
 
 def heading(score: str) -> str:
@@ -69,6 +75,16 @@ def _table(study: Json, caption: str, titles: list[str], places: Sequence[tuple[
         if last and study["published"] and any(theirs):
             rows.append(row(PAPER, *theirs, kind="paper"))
     return table(["", *titles], rows, caption)
+
+
+def _costs(study: Json, titles: list[str], key: str, caption: str, unit: Unit) -> Table:
+    """What all of a run's models cost together, a row of the plan each."""
+    cells: dict[str, list[Cell]] = {}
+    for entry in study["entries"]:
+        runs = entry["runs"]
+        one = cell(Spread.of([run[key] for run in runs]), unit) if runs else Cell(NOT_RUN)
+        cells.setdefault(entry["row"], []).append(one)
+    return table(["", *titles], [row(study["row_titles"][name], *of) for name, of in cells.items()], caption)
 
 
 def _variants(entries: Sequence[Json]) -> list[str]:

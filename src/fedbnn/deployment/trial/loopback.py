@@ -57,6 +57,11 @@ class Submission:
         return self._process.output()
 
     @property
+    def alive(self) -> bool:
+        """Whether the run is still being waited for."""
+        return self._process.alive
+
+    @property
     def run(self) -> str:
         """The number that Flower gave the run; empty until it has."""
         started = STARTED.search(self.output())
@@ -66,7 +71,7 @@ class Submission:
         """Each line as it is written, until the run ends."""
         given, deadline = 0, time.monotonic() + timeout
         while True:
-            alive = self._process.alive
+            alive = self.alive
             text = self.output()
             end = len(text) if not alive else text.rfind("\n") + 1  # of the last line that is written to its end
             yield from text[given:end].splitlines()

@@ -120,8 +120,8 @@ def wait_until(condition: Callable[[], bool], seconds: float) -> bool:
     return True
 
 
-def kill_marked(mark: str) -> list[int]:
-    """Kill every process that carries this mark; their ids.
+def kill_marked(mark: str, program: str = "") -> list[int]:
+    """Kill every process that carries this mark, or those of them that run this program; their ids.
 
     Where there is no /proc, Flower's own watch ends them: each looks every 0.2 s whether the one that started it lives.
     """
@@ -129,7 +129,8 @@ def kill_marked(mark: str) -> list[int]:
     killed = []
     for process in Path("/proc").glob("[0-9]*"):
         with suppress(OSError):
-            if any(entry.startswith(wanted) for entry in (process / "environ").read_bytes().split(b"\0")):
+            marked = any(entry.startswith(wanted) for entry in (process / "environ").read_bytes().split(b"\0"))
+            if marked and program.encode() in (process / "cmdline").read_bytes():
                 killed.append(int(process.name))
                 os.kill(int(process.name), signal.SIGKILL)
     return killed
