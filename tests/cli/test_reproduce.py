@@ -48,6 +48,9 @@ def test_from_the_command_to_the_page(call, tmp_path):
     assert out.count("done") == 2
     assert out.count("to run") == 5  # four cells, and the sum below
     assert len(out.splitlines()) == 8, "a heading, a line for each cell, and the sum"
+    code, out, err = call("table1", "--list", "--missing", "--sizes", "small")
+    assert code == 0, err
+    assert "4 cells, 4 to run" in out, "what the results have is not listed"
 
     code, out, err = call("cost", "--seeds", "0")
     assert code == 0, err

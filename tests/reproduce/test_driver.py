@@ -64,7 +64,7 @@ def test_results_of_runs_that_are_not_here_are_kept_and_only_the_others_are_miss
     work = driver.prepare(plan, ["table1"], here, Selection(rows=["fedavg"]))
     work.write(out)
     assert json.loads((out / "table1.json").read_text()) == committed
-    assert driver.run(work, out, missing=True) == []
+    assert driver.run(work.lacking(out), out) == []
     assert [path.name for path in here.iterdir()] == [cell.folder.name for cell in work.cells if cell.size == "medium"]
     runs = {run["run"] for entry in json.loads((out / "table1.json").read_text())["entries"] for run in entry["runs"]}
     assert runs == {cell.folder.name for cell in work.cells}

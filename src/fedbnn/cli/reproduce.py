@@ -41,7 +41,7 @@ def reproduce(
     ] = Path("results"),
     runs: Annotated[Path, typer.Option(help="Folder of the runs.")] = Path("runs/reproduce"),
     missing: Annotated[
-        bool, typer.Option("--missing", help="Run only what the results do not have yet, wherever it was run.")
+        bool, typer.Option("--missing", help="Run, or list, only what the results lack, wherever it was run.")
     ] = False,
     finished: Annotated[bool, typer.Option("--finished", help="Run nothing; write what has been run.")] = False,
     show_cells: Annotated[bool, typer.Option("--list", help="Run nothing; list the cells and what is done.")] = False,
@@ -59,6 +59,8 @@ def reproduce(
     selection = driver.Selection(split(methods), split(datasets), split(sizes), split_seeds(seeds))
     work = driver.prepare(plan, driver.choose(plan, studies), runs / plan.name, selection, changes or [])
     folder = out / plan.name
+    if missing:
+        work = work.lacking(folder)
     problems: list[str] = []
     if show_cells:
         # A pipe gets each cell on a line of its own, for grep.
@@ -69,7 +71,7 @@ def reproduce(
         work.write(folder)
     else:
         with CellProgress(error_console) as progress:
-            problems = driver.run(work, folder, progress, missing=missing)
+            problems = driver.run(work, folder, progress)
     say(f"Results: {(folder / 'index.html').resolve()}")
     if problems:
         error_console.print(f"{len(problems)} of {len(work.cells)} cells failed", style="red")

@@ -55,6 +55,14 @@ class Work:
     cells: list[Cell]  # to be run, each once, the most telling first
     changes: Sequence[str] = ()
 
+    def lacking(self, out: Path) -> "Work":
+        """The same, of whose cells only those are left that the results do not have."""
+        lacking: set[Path] = set()
+        for name, entries in self.entries.items():
+            known = known_runs(out, self.plan, name)
+            lacking |= {cell.folder for entry in entries for cell in entry.cells if cell.folder.name not in known}
+        return replace(self, cells=[cell for cell in self.cells if cell.folder in lacking])
+
     def write(self, out: Path) -> Path:
         """Tables, figures and pages of what is finished."""
         for name, entries in self.entries.items():
@@ -182,15 +190,9 @@ class Watcher(Observer):
         """A cell is done, or has failed with this problem."""
 
 
-def run(work: Work, out: Path, watcher: Watcher | None = None, *, missing: bool = False) -> list[str]:
-    """Run what is not finished, or with `missing` only what the results do not have; the problems of failed cells."""
+def run(work: Work, out: Path, watcher: Watcher | None = None) -> list[str]:
+    """Run what is not finished; the problems of failed cells."""
     watcher = watcher or Watcher()
-    if missing:
-        lacking: set[Path] = set()
-        for name, entries in work.entries.items():
-            known = known_runs(out, work.plan, name)
-            lacking |= {cell.folder for entry in entries for cell in entry.cells if cell.folder.name not in known}
-        work = replace(work, cells=[cell for cell in work.cells if cell.folder in lacking])
     check(work.cells)
     make_folder(out)
     with Runner(watcher) as runner:
