@@ -91,7 +91,7 @@ def measured(size: Size) -> Results:
         warm = federation.step(evaluate=False)
         rounds = [federation.step(evaluate=False) for _ in range(size.rounds)]
         federation.evaluate()
-        workers = max(peak(process.pid) for process in engine._processes)
+        workers = max(peak(process) for process in engine.process_ids)
     turns = [one.seconds / len(one.turns) for one in rounds]
     return {
         **asdict(size),

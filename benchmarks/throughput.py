@@ -89,7 +89,7 @@ class Ours:
         return time.perf_counter() - begun
 
     def processes(self) -> set[int]:
-        return {os.getpid(), *(process.pid for process in self.engine._processes)}
+        return {os.getpid(), *self.engine.process_ids}
 
     def weights(self) -> list[Tensor]:
         return pieces(self.federation.roster.network(0), self.federation.server.tensors()["weights"])

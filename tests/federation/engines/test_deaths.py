@@ -76,8 +76,10 @@ def test_a_worker_that_is_killed_is_replaced_at_its_work_and_between_rounds(
         federation = Federation(METHOD, sites, seed=3, participation=0.6, engine=pool)
         found = [federation.step()]
         assert "code -9" in caplog.text
-        pool._workers[0].process.kill()
+        before = pool.process_ids
+        os.kill(before[0], signal.SIGKILL)
         found += federation.run(2)
+        assert pool.process_ids != before
         assert caplog.text.count("another one goes on in its place") == 2
         for one, folder in ((straight, tmp_path / "straight"), (federation, tmp_path / "killed")):
             folder.mkdir()

@@ -84,6 +84,11 @@ class WorkerPool:
         self._shares: list[list[int]] = []
         self._states: list[Path] = []  # of each worker, the folder of its clients' states
 
+    @property
+    def process_ids(self) -> list[int]:
+        """Of the processes that work now, for who measures them; one that has died is replaced by another."""
+        return [worker.process.pid for worker in self._workers]
+
     def start(self, method: Method[Any, Any], sites: Sequence[Site], seed: int) -> None:
         before = list(Path(self._folder.name).iterdir())
         with telling(Path(self._folder.name)):

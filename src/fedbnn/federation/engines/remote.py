@@ -5,6 +5,7 @@ the rest of the request, and nobody can tell but by the clock. A worker that die
 told as that client's failure.
 """
 
+import fcntl
 import logging
 import os
 import subprocess
@@ -27,6 +28,7 @@ _ENVIRONMENT = {
     "MALLOC_MMAP_THRESHOLD_": str(1 << 30),
     "MALLOC_TRIM_THRESHOLD_": str(1 << 31),
 }
+_ROOM = 1 << 20  # bytes, the most that Linux gives to anybody
 _LAST = ("done", "user_error", "failure")  # frames after which a worker waits for its next request
 
 log = logging.getLogger(__name__)
@@ -150,7 +152,7 @@ class RemoteWorker:
 
 def _new_process() -> subprocess.Popen[bytes]:
     # A session of their own: Ctrl-C reaches this process only, which then ends them in good order.
-    return subprocess.Popen(  # noqa: S603 - our own module with our own interpreter
+    process = subprocess.Popen(  # noqa: S603 - our own module with our own interpreter
         _COMMAND,
         bufsize=0,  # a frame left in a buffer of ours would be invisible to the selector
         stdin=subprocess.PIPE,
@@ -158,3 +160,13 @@ def _new_process() -> subprocess.Popen[bytes]:
         env={**os.environ, **_ENVIRONMENT},
         start_new_session=True,
     )
+    for stream in (process.stdin, process.stdout):
+        _make_room(cast(IO[bytes], stream))
+    return process
+
+
+def _make_room(pipe: IO[bytes]) -> None:
+    """Let a message lie in the pipe as a whole, so that who wrote it goes on before it is read."""
+    if hasattr(fcntl, "F_SETPIPE_SZ"):
+        with suppress(OSError):  # a user may have so many pages of pipes and no more
+            fcntl.fcntl(pipe, fcntl.F_SETPIPE_SZ, _ROOM)
