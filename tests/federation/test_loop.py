@@ -104,3 +104,16 @@ def test_a_state_of_another_version_is_told_in_one_line(tmp_path: Path) -> None:
         assert "\n" not in str(caught.value)
         save_file(kept, file)
     Federation(FedMD(digest_steps=1), sites).load(tmp_path, 0)
+
+
+def test_a_round_keeps_one_core_busy_beside_its_workers() -> None:
+    """Threads that PyTorch starts for checks of replies would wait for more on the cores of workers."""
+    before, seen = torch.get_num_threads(), []
+    torch.set_num_threads(2)
+    try:
+        federation = Federation(Local(), small_sites(2, models=("mlp",)))
+        federation.step(listener=lambda *_: seen.append(torch.get_num_threads()))
+        assert torch.get_num_threads() == 2, "a user's own setting comes back"
+    finally:
+        torch.set_num_threads(before)
+    assert set(seen) == {1}

@@ -43,24 +43,31 @@ class Stream:
 
 
 @contextmanager
+def one_thread() -> Iterator[None]:
+    """PyTorch computes with one thread: more of them wait for work by turning round, on cores that workers need."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)
+
+
+@contextmanager
 def repeatable(stream: Stream) -> Iterator[None]:
     """One thread and a seeded global generator (for a user's dropout): the same bits wherever this is computed.
 
     On CUDA also kernels that repeat themselves, in full single precision. What was drawn before from the global
     generator goes on afterwards, on the CPU and on CUDA.
     """
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
     forked = [stream.device] if stream.device.type == "cuda" else []
     cudnn = torch.backends.cudnn
-    try:
-        with (
-            torch.random.fork_rng(forked, device_type="cuda"),
-            cudnn.flags(enabled=cudnn.enabled, deterministic=True, allow_tf32=False),
-        ):
-            # torch.manual_seed reaches every device, and writes down the call stack for it: 2 ms that the CPU can save.
-            seed = torch.default_generator.manual_seed if stream.device == CPU else torch.manual_seed
-            seed(stream.child("global").seed)
-            yield
-    finally:
-        torch.set_num_threads(threads)
+    with (
+        one_thread(),
+        torch.random.fork_rng(forked, device_type="cuda"),
+        cudnn.flags(enabled=cudnn.enabled, deterministic=True, allow_tf32=False),
+    ):
+        # torch.manual_seed reaches every device, and writes down the call stack for it: 2 ms that the CPU can save.
+        seed = torch.default_generator.manual_seed if stream.device == CPU else torch.manual_seed
+        seed(stream.child("global").seed)
+        yield

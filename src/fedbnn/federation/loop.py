@@ -8,6 +8,7 @@ from typing import Any
 
 from fedbnn.base.arguments import check_kind
 from fedbnn.base.errors import UserError
+from fedbnn.base.randomness import one_thread
 from fedbnn.federation.callback import Callback, several
 from fedbnn.federation.engines import Engine, InProcess, Site
 from fedbnn.federation.evaluation import Scored, headline
@@ -160,6 +161,7 @@ class Federation:
         """Everybody in the warm-up; later a random share, at least one. Nobody who is set aside."""
         return self._server.participants(round_number)
 
+    @one_thread()
     def step(self, evaluate: bool = True, listener: Listener = _nobody, foreign: bool = False) -> Round:
         """The next round: broadcast, turns of the participants, check of the replies, server update, scores."""
         started = time.perf_counter()
@@ -242,6 +244,7 @@ class Federation:
                 break
         return held
 
+    @one_thread()
     def evaluate(self, listener: Listener = _nobody, foreign: bool = False) -> dict[int, Mapping[str, Scored]]:
         """Scores of every client's models as they are now, the method's headline variant first.
 
