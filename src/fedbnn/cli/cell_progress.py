@@ -68,8 +68,11 @@ class CellProgress(TerminalProgress, Watcher):
             super().round_done(record)
 
     def run_finished(self, result: dict[str, Any]) -> None:
-        own, everything = result["own_class_accuracy"], result["all_class_accuracy"]
-        self._say(f"{self.label}: own {own:.1%}, all {everything:.1%}, {show(result['seconds'], duration)}")
+        if "crps" in result:
+            scores = f"CRPS {result['crps']:.4g}"
+        else:
+            scores = f"own {result['own_class_accuracy']:.1%}, all {result['all_class_accuracy']:.1%}"
+        self._say(f"{self.label}: {scores}, {show(result['seconds'], duration)}")
 
     def _say(self, text: str) -> None:
         self.console.print(text, markup=False, highlight=False, soft_wrap=True)

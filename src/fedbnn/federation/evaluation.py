@@ -181,9 +181,14 @@ def scored_from(data: Mapping[str, Any]) -> Scored:
     return RegressionEvaluation.from_dict(data) if regression else Evaluation.from_dict(data)
 
 
+def task_scores(*, regression: bool) -> tuple[str, ...]:
+    """The scores of a task."""
+    return REGRESSION_SCORES if regression else SCORES
+
+
 def scores_among(names: Collection[str]) -> tuple[str, ...]:
     """The scores of the task that these are of."""
-    return REGRESSION_SCORES if "crps" in names else SCORES
+    return task_scores(regression="crps" in names)
 
 
 def headline(variants: Mapping[str, Scored]) -> Scored:

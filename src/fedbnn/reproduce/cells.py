@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from fedbnn.base.errors import UserError
+from fedbnn.federation.evaluation import SOMETIMES, task_scores
 from fedbnn.reproduce.plan import PLAN, Column, Cost, Curve, Plan, Reliability, Row, Table
 from fedbnn.runs.config import Config, as_of_today, load_config
 from fedbnn.runs.folder import differences, read_json
@@ -75,8 +76,21 @@ def expand(plan: Plan, study: str, runs: Path, changes: Sequence[str] = ()) -> l
             replace(cell(plan, runs, column, row, seed, overrides, where), place=column.title or point)
             for seed in (seeds[:1] if once else seeds)
         ]
+        _check_scores(found, cells[0], where)
         entries.append(Entry(place, row, column, cells))
     return entries
+
+
+def _check_scores(study: Table | Curve | Reliability | Cost, cell: Cell, where: str) -> None:
+    """Raise a UserError where a study shows what runs on these data do not have."""
+    regression = cell.config.data.regression
+    task = f"on {cell.data}, where data.task = '{cell.config.data.task}'"
+    if isinstance(study, Reliability) and regression:
+        raise UserError(f"{where}: a study of kind 'reliability' is of classes, and cannot be {task}")
+    known = (*task_scores(regression=regression), *SOMETIMES)
+    for score in study.scores if isinstance(study, Table | Curve) else ():
+        if score not in known:
+            raise UserError(f"{where}.scores: there is no '{score}' {task} (there are {', '.join(known)})")
 
 
 def _places(plan: Plan, study: str) -> Iterator[tuple[dict[str, Any], str, Column, list[str]]]:

@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from fedbnn.federation.evaluation import POOLED, SCORES, SOMETIMES
+from fedbnn.federation.evaluation import POOLED, SOMETIMES, scores_among
 from fedbnn.models.architectures import ModelSettings, build
 from fedbnn.reproduce import published
 from fedbnn.reproduce.cells import Cell, Entry, identity
@@ -100,7 +100,7 @@ def by_model(clients: Mapping[str, Sequence[Any]]) -> dict[str, dict[str, float]
     groups: dict[str, list[int]] = {}
     for at, model in enumerate(clients["model"]):
         groups.setdefault(model, []).append(at)
-    names = [name for name in SCORES if name not in POOLED] + ["weights", "records", "seconds"]
+    names = [name for name in scores_among(clients) if name not in POOLED] + ["weights", "records", "seconds"]
     return {model: _means(clients, of, names) for model, of in groups.items()}
 
 

@@ -15,7 +15,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 from fedbnn.base.errors import UserError
 from fedbnn.base.settings import as_json, read_tables
 from fedbnn.base.wording import did_you_mean
-from fedbnn.federation.evaluation import SCORES, SOMETIMES
+from fedbnn.federation.evaluation import ALL_SCORES, SOMETIMES
 from fedbnn.methods import METHODS
 from fedbnn.methods.registry import installed
 from fedbnn.reproduce.published import TABLE1
@@ -236,7 +236,7 @@ def _names(plan: Plan) -> Iterable[tuple[str, str, str, list[str]]]:
         yield from ((f"{key}.rows", row, "row", rows) for row in row_names(study))
         if isinstance(study, Table):
             yield from ((f"{key}.one_seed", row, "row of this study", study.rows) for row in study.one_seed)
-        known = [*SCORES, *SOMETIMES]
+        known = [*ALL_SCORES, *SOMETIMES]
         scores = study.scores if isinstance(study, Table | Curve) else []
         yield from ((f"{key}.scores", score, "score", known) for score in scores)
 

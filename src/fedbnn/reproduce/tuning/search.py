@@ -8,6 +8,7 @@ line, the method's `set`, the candidate.
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Self
 
@@ -16,7 +17,7 @@ from pydantic import Field, model_validator
 from fedbnn.base.errors import UserError
 from fedbnn.base.settings import fields_of, read_tables
 from fedbnn.base.wording import did_you_mean
-from fedbnn.federation.evaluation import SCORES
+from fedbnn.federation.evaluation import task_scores
 from fedbnn.methods.registry import find_method
 from fedbnn.reproduce.cells import Cell, cell
 from fedbnn.reproduce.plan import Change, Column, Contents, Plan, Row, find, load, read
@@ -67,6 +68,10 @@ class Tuning:
     plan: Plan
     column: Column
     changes: Sequence[str]
+
+    @cached_property
+    def regression(self) -> bool:
+        return load_config(self.plan.data[self.column.data], [*self.contents.set, *self.changes]).data.regression
 
     def method(self, row: str) -> str:
         return find_method(self.plan.contents.rows[row].method).name
@@ -133,7 +138,7 @@ def load_search(path: Path | None, methods: Sequence[str] = (), changes: Sequenc
         plan, column = Plan(Path(), ground, {name: base}), Column(data=name)
     tuning = Tuning(name, where, contents, plan, column, changes)
     for score in (score for row in chosen for aim in tuning.tried(row).aim for score in scores_of(aim)):
-        _check(f"{where}: aim", score, SCORES)
+        _check(f"{where}: aim", score, task_scores(regression=tuning.regression))
     return tuning
 
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from fedbnn.federation.evaluation import MEASURES, SCORES
+from fedbnn.federation.evaluation import MEASURES, scores_among
 from fedbnn.reproduce.cells import Cell
 from fedbnn.reproduce.driver import Runner, Watcher, check
 from fedbnn.reproduce.tuning.search import Settings, Tuning, scores_of
@@ -91,7 +91,10 @@ class Trials:
         first = results[0]["variants"] if results else {}
         names = [name for name in first if all(name in result["variants"] for result in results)]
         variants = {
-            name: {score: mean([result["variants"][name][score] for result in results]) for score in SCORES}
+            name: {
+                score: mean([result["variants"][name][score] for result in results])
+                for score in scores_among(first[name])
+            }
             for name in names
         }
         return Trial(settings, [mean(values) for values in zip(*costs, strict=True)], variants)

@@ -20,6 +20,7 @@ from fedbnn.reproduce.tuning.trials import Trial, Trials
 from fedbnn.runs.config import raw_config, toml_value
 
 SHOWN = ("own_class_accuracy", "all_class_accuracy", "nll", "all_class_nll", "ece")
+SHOWN_IN_REGRESSION = ("crps", "rmse", "nll", "coverage_90", "width_90")
 
 
 def write_trials(trials: Trials) -> None:
@@ -47,19 +48,20 @@ def judged(tuning: Tuning, row: str, trial: Trial) -> dict[str, float | None]:
 def markdown(trials: Trials) -> str:
     """A row for every scored model of every candidate, the best candidate of each method first."""
     contents = trials.tuning.contents
+    shown = SHOWN_IN_REGRESSION if trials.tuning.regression else SHOWN
     rows = [
         table.row(
             row,
             settings_text(trial),
             NAMES.get(variant, variant),
-            *(cell(Spread.of([of[score]]), unit_of(score), even_zero=True) for score in SHOWN),
+            *(cell(Spread.of([of[score]]), unit_of(score), even_zero=True) for score in shown),
             judged_text(trials.tuning, row, trial),
         )
         for row, done in trials.done.items()
         for trial in sorted(done, key=lambda one: list(one.cost))
-        for variant, of in trial.variants.items() or [("", dict.fromkeys(SHOWN, math.nan))]
+        for variant, of in trial.variants.items() or [("", dict.fromkeys(shown, math.nan))]
     ]
-    titles = ["method", "settings", "scored", *map(heading, SHOWN), "judged by"]
+    titles = ["method", "settings", "scored", *map(heading, shown), "judged by"]
     lines = [f"# {contents.title}", "", table.markdown(table.table(titles, rows))]
     seeds = ", ".join(map(str, contents.seeds))
     lines += ["", f"Means over seeds {seeds}, on validation records; the best of each method first."]
