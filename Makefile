@@ -45,9 +45,12 @@ test-flower: setup
 mutants: setup
 	$(BIN)/python tests/mutants/run.py
 
-# Hostile files and messages, 100,000 of them, then processes that are killed at random moments: about an hour.
+# Hostile files and messages, 100,000 of them and as many as atheris can make where it installs, then processes that are
+# killed at random moments: about an hour and a half.
 soak: setup
 	$(BIN)/python tests/soak/fuzz.py --inputs 100000
+	-$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable ".[fuzz]"
+	$(BIN)/python tests/soak/guided.py
 	$(BIN)/python tests/soak/kill.py --minutes 20
 	$(BIN)/python tests/soak/kill_flower.py --minutes 20
 
