@@ -786,6 +786,44 @@ def pvi(method: Any, client: PlainClient, now: Situation) -> Outcome:
     )
 
 
+def langevin(
+    method: Any, module: nn.Module, x: Tensor, y: Tensor, order: Tensors, noise: Iterator[Tensors]
+) -> Iterator[Tensor]:
+    """SGLD in place, as steps of size rate / n on the log posterior of n records: the weights after every step."""
+    module.train()
+    n, parameters = len(x), list(module.parameters())
+    step = method.rate / n
+    for index, eps in zip(order, noise, strict=False):
+        prior = n * method.weight_decay / 2 * sum((p**2).sum() for p in parameters)
+        log_posterior = -n * cross_entropy(module(x[index]), y[index]) - prior
+        gradients = torch.autograd.grad(log_posterior, parameters)
+        with torch.no_grad():
+            for p, g, e in zip(parameters, gradients, eps, strict=True):
+                p.add_(step / 2 * g + math.sqrt(step * method.temperature) * e)
+        yield from_module(module)
+
+
+def fedppd(method: Any, client: PlainClient, now: Situation) -> Outcome:
+    """Teacher and student are modules of their own; the student's decay is SGD's."""
+    size, given, x = len(from_module(client.module)), now.message["weights"], client.x
+    student, teacher = client.module, client.made(None, client.classes)
+    to_module(given[:size], student)
+    to_module(given[size:] if method.share_teacher else now.state["teacher"], teacher)
+    sgd = torch.optim.SGD(student.parameters(), lr=method.student_rate, weight_decay=method.weight_decay)
+    order, beside, jitter = (now.rng.child(name).torch() for name in ("order", "student order", "jitter"))
+    noise = now.noise(now.rng.child("weights").torch(), teacher)
+    for _ in range(client.passes(now.round_number)):
+        list(langevin(method, teacher, x, client.y, epoch_order(len(x), 1, client.batch, order), noise))
+        student.train()
+        for index in epoch_order(len(x), 1, client.batch, beside):
+            noisy = x[index] + method.jitter * torch.empty(x[index].shape).normal_(generator=jitter)
+            sgd.zero_grad()
+            cross_entropy(student(noisy), outputs(teacher, noisy).softmax(1)).backward()
+            sgd.step()
+    s, t = from_module(student), from_module(teacher)
+    return Outcome({"weights": s, "teacher": t}, {"weights": torch.cat([s, t]) if method.share_teacher else s})
+
+
 def _tuned_prior(
     method: Any, client: PlainClient, now: Situation, q: MeanField, target: Tensor
 ) -> tuple[MeanField, list[Normal]]:
@@ -1030,6 +1068,7 @@ TURNS: dict[str, Callable[[Any, PlainClient, Situation], Outcome]] = {
     "fedbe": fedavg,
     "fedpa": fedpa,
     "pvi": pvi,
+    "fedppd": fedppd,
     "dp_fedavg": dp_fedavg,
     "local_bnn": local_bnn,
     "local": local,

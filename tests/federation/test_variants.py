@@ -45,6 +45,7 @@ VARIANTS = {
     "fedbe": ["global", "fine_tuned", "global_own_prior"],
     "fedpa": ["global", "fine_tuned", "global_own_prior"],
     "pvi": ["global", "fine_tuned", "global_own_prior"],
+    "fedppd": ["global", "fine_tuned", "global_own_prior"],
     "dp_fedavg": ["global", "fine_tuned", "global_own_prior"],
     "local_bnn": ["personal"],
     "local": ["personal"],

@@ -36,6 +36,7 @@ from fedbnn.methods import (
     FedOpt,
     FedPA,
     FedPD,
+    FedPPD,
     FedProto,
     FedProx,
     FedRep,
@@ -103,6 +104,8 @@ BAYESIAN = (
     FedBNN(kl_weight=1.0, initial_rho=-3.0, prior_steps=4, mc_samples=3, head=False, consensus="sharpened"),
     PFedBayes(iterations=4, inner_steps=3),
     PVI(kl_weight=1.0, initial_rho=-3.0, damping=0.5),
+    FedPPD(temperature=1.0, rate=0.1, student_rate=0.2, weight_decay=0.1, jitter=0.1),
+    FedPPD(temperature=1.0, rate=0.1, student_rate=0.2, share_teacher=False),
 )
 
 
@@ -138,6 +141,9 @@ def situation(method: Method[Any, Any], client: Client) -> tuple[State, Message]
         z = torch.randn(method.points, 7, generator=normal)
         return state, Message({"kernel": z @ z.T / 40})
     if isinstance(method, MutualLearning):
+        client_roster = roster_of(small_sites(1, models=(client.model.name,)))
+        return state, Message({"weights": near(method.initial(client_roster), 0.01)})
+    if isinstance(method, FedPPD):
         client_roster = roster_of(small_sites(1, models=(client.model.name,)))
         return state, Message({"weights": near(method.initial(client_roster), 0.01)})
     if isinstance(method, PVI):
@@ -201,6 +207,8 @@ def began_at(method: Method[Any, Any], client: Client) -> dict[str, Tensor]:
         begins["state.weights"] = state.tensors()["weights"]
     if isinstance(method, DPFedAvg) and method.level == "user":
         begins["update"] = torch.zeros(())
+    if isinstance(method, FedPPD) and method.share_teacher:
+        begins["teacher"] = message.arrays["weights"].chunk(2)[1]
     if isinstance(method, FedRep):  # the body that came with the own head
         body = message.arrays["weights"]
         begins["weights"] = torch.cat([body, state.tensors()["weights"][len(body) :]])
@@ -310,6 +318,9 @@ BAYES = {method.name: method for method in reversed(BAYESIAN)}
         (BAYES["fedbnn"], {"trust": 0.5}),
         (BAYES["pfedbayes"], {"zeta": 20.0}),
         (BAYES["pfedbayes"], {"inner_steps": 2}),
+        (BAYES["fedppd"], {"temperature": 0.25}),
+        (BAYES["fedppd"], {"jitter": 0.2}),
+        (BAYES["fedppd"], {"weight_decay": 0.2}),
     ],
     ids=lambda value: value.name if isinstance(value, Method) else str(value),
 )

@@ -16,6 +16,7 @@ from fedbnn.methods.fedmd import FedMD
 from fedbnn.methods.fedopt import FedOpt
 from fedbnn.methods.fedpa import FedPA
 from fedbnn.methods.fedpd import FedPD
+from fedbnn.methods.fedppd import FedPPD
 from fedbnn.methods.fedproto import FedProto
 from fedbnn.methods.fedprox import FedProx
 from fedbnn.methods.fedrep import FedRep
@@ -58,6 +59,7 @@ METHODS: dict[str, type[Method[Any, Any]]] = {
         FedBE,
         FedPA,
         PVI,
+        FedPPD,
         DPFedAvg,
         LocalBNN,
         Local,
@@ -82,6 +84,7 @@ __all__ = [
     "FedOpt",
     "FedPA",
     "FedPD",
+    "FedPPD",
     "FedProto",
     "FedProx",
     "FedRep",
