@@ -824,6 +824,18 @@ def fedppd(method: Any, client: PlainClient, now: Situation) -> Outcome:
     return Outcome({"weights": s, "teacher": t}, {"weights": torch.cat([s, t]) if method.share_teacher else s})
 
 
+def beta_predbayes(method: Any, client: PlainClient, now: Situation) -> Outcome:
+    """The samples, of at least as many steps as there are samples."""
+    to_module(now.message["weights"], client.module)
+    order = epoch_order(len(client.x), client.passes(now.round_number), client.batch, now.rng.child("order").torch())
+    noise = now.noise(now.rng.child("weights").torch(), client.module)
+    visited = list(langevin(method, client.module, client.x, client.y, order, noise))
+    begin = math.floor(method.burn_in * len(visited))
+    every = (len(visited) - begin) / method.samples
+    samples = torch.stack([visited[math.ceil(begin + every * (k + 1)) - 1] for k in range(method.samples)])
+    return Outcome({"samples": samples}, {"samples": samples})
+
+
 def _tuned_prior(
     method: Any, client: PlainClient, now: Situation, q: MeanField, target: Tensor
 ) -> tuple[MeanField, list[Normal]]:
@@ -1069,6 +1081,7 @@ TURNS: dict[str, Callable[[Any, PlainClient, Situation], Outcome]] = {
     "fedpa": fedpa,
     "pvi": pvi,
     "fedppd": fedppd,
+    "beta_predbayes": beta_predbayes,
     "dp_fedavg": dp_fedavg,
     "local_bnn": local_bnn,
     "local": local,

@@ -23,6 +23,7 @@ from fedbnn.methods import (
     FOLA,
     METHODS,
     PVI,
+    BetaPredBayes,
     DPFedAvg,
     FedAvg,
     FedBE,
@@ -106,6 +107,7 @@ BAYESIAN = (
     PVI(kl_weight=1.0, initial_rho=-3.0, damping=0.5),
     FedPPD(temperature=1.0, rate=0.1, student_rate=0.2, weight_decay=0.1, jitter=0.1),
     FedPPD(temperature=1.0, rate=0.1, student_rate=0.2, share_teacher=False),
+    BetaPredBayes(temperature=1.0, rate=0.1, weight_decay=0.1, samples=4, burn_in=0.3),
 )
 
 
@@ -207,6 +209,8 @@ def began_at(method: Method[Any, Any], client: Client) -> dict[str, Tensor]:
         begins["state.weights"] = state.tensors()["weights"]
     if isinstance(method, DPFedAvg) and method.level == "user":
         begins["update"] = torch.zeros(())
+    if isinstance(method, BetaPredBayes):
+        begins["samples"] = message.arrays["weights"][None]
     if isinstance(method, FedPPD) and method.share_teacher:
         begins["teacher"] = message.arrays["weights"].chunk(2)[1]
     if isinstance(method, FedRep):  # the body that came with the own head
@@ -318,6 +322,8 @@ BAYES = {method.name: method for method in reversed(BAYESIAN)}
         (BAYES["fedbnn"], {"trust": 0.5}),
         (BAYES["pfedbayes"], {"zeta": 20.0}),
         (BAYES["pfedbayes"], {"inner_steps": 2}),
+        (BAYES["beta_predbayes"], {"burn_in": 0.7}),
+        (BAYES["beta_predbayes"], {"temperature": 0.25}),
         (BAYES["fedppd"], {"temperature": 0.25}),
         (BAYES["fedppd"], {"jitter": 0.2}),
         (BAYES["fedppd"], {"weight_decay": 0.2}),

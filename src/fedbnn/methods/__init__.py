@@ -3,6 +3,7 @@
 from typing import Any
 
 from fedbnn.federation.method import Method
+from fedbnn.methods.beta_predbayes import BetaPredBayes
 from fedbnn.methods.dp_fedavg import DPFedAvg
 from fedbnn.methods.fedavg import FedAvg
 from fedbnn.methods.fedbe import FedBE
@@ -60,6 +61,7 @@ METHODS: dict[str, type[Method[Any, Any]]] = {
         FedPA,
         PVI,
         FedPPD,
+        BetaPredBayes,
         DPFedAvg,
         LocalBNN,
         Local,
@@ -71,6 +73,7 @@ __all__ = [
     "FOLA",
     "METHODS",
     "PVI",
+    "BetaPredBayes",
     "DPFedAvg",
     "FedAvg",
     "FedBE",
