@@ -17,6 +17,7 @@ from fedbnn.federation.sites import make_sites
 from fedbnn.methods import (
     FML,
     FOLA,
+    LRBPFL,
     PVI,
     BetaPredBayes,
     DPFedAvg,
@@ -82,6 +83,7 @@ SMALL_METHODS: tuple[Method[Any, Any], ...] = (
     FedPPD(temperature=0.1),
     FedPPD(share_teacher=False),
     BetaPredBayes(samples=2, distill_steps=3),
+    LRBPFL(mc_samples=2, rank=1),
     DPFedAvg(noise="seed", steps=2),
     DPFedAvg(noise="seed", level="user"),
     LocalBNN(mc_samples=2),

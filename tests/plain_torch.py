@@ -836,6 +836,43 @@ def beta_predbayes(method: Any, client: PlainClient, now: Situation) -> Outcome:
     return Outcome({"samples": samples}, {"samples": samples})
 
 
+def lr_bpfl(method: Any, client: PlainClient, now: Situation) -> Outcome:
+    """First the distribution over factors, then the shared parameters, each with an Adam and an order of its own."""
+    module = to_module(now.message["weights"], client.module).train()
+    shared = [p.detach().clone().requires_grad_() for p in module.parameters()]
+    matrices = [p for p in shared if p.dim() > 1]
+    sizes = [*(len(p) for p in matrices), *(p[0].numel() for p in matrices)]
+    factors = nn.ParameterList(torch.zeros(size, method.rank) for size in sizes)
+    holder = nn.ParameterList([*shared, *factors])
+    mu, rho = (pieces(half, holder) for half in now.state["theta"].chunk(2))
+    q = MeanField(mu[len(shared) :], rho[len(shared) :])
+    prior = [Normal(torch.zeros_like(m), method.prior_sd, validate_args=False) for m in q.mu]
+
+    def misfit(index: Tensor, drawn: Tensors) -> Tensor:
+        masks = [1 + torch.einsum("or,ir->oi", *pair) for pair in zip(drawn, drawn[len(matrices) :], strict=False)]
+        left = iter(masks)
+        live = [p * next(left).reshape(p.shape) if p.dim() > 1 else p for p in shared]
+        return cross_entropy(logits_at(module, live, client.x[index]), client.y[index])
+
+    def order(purpose: str, share: float) -> Tensors:
+        passes = round(share * client.passes(now.round_number))
+        return epoch_order(len(client.x), passes, client.batch, now.rng.child(purpose, "order").torch())
+
+    adam, noise = torch.optim.Adam(q.learnable(), lr=method.learning_rate), now.rng.child("weights").torch()
+    for index, eps in zip(order("correction", method.correction_share), now.noise(noise, holder), strict=False):
+        loss = misfit(index, q.draw(eps[len(shared) :]))
+        adam.zero_grad()
+        (loss + method.kl_weight / len(client.x) * divergence(q.normals(), prior)).backward()
+        adam.step()
+    adam, noise = torch.optim.Adam(shared, lr=method.learning_rate), now.rng.child("draws").torch()
+    for index, eps in zip(order("shared", 1 - method.correction_share), now.noise(noise, factors), strict=False):
+        adam.zero_grad()
+        misfit(index, [one.detach() for one in q.draw(eps)]).backward()
+        adam.step()
+    theta = torch.cat([flat([*shared, *q.mu]), flat([*rho[: len(shared)], *q.rho])])
+    return Outcome({"theta": theta}, {"weights": flat(shared)})
+
+
 def _tuned_prior(
     method: Any, client: PlainClient, now: Situation, q: MeanField, target: Tensor
 ) -> tuple[MeanField, list[Normal]]:
@@ -1082,6 +1119,7 @@ TURNS: dict[str, Callable[[Any, PlainClient, Situation], Outcome]] = {
     "pvi": pvi,
     "fedppd": fedppd,
     "beta_predbayes": beta_predbayes,
+    "lr_bpfl": lr_bpfl,
     "dp_fedavg": dp_fedavg,
     "local_bnn": local_bnn,
     "local": local,

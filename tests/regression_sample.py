@@ -11,6 +11,7 @@ from fedbnn.federation.engines import Site
 from fedbnn.federation.sites import make_sites
 from fedbnn.methods import (
     FOLA,
+    LRBPFL,
     PVI,
     FedAvg,
     FedBNN,
@@ -58,6 +59,7 @@ METHODS = (
     FlexiFed(),
     PVI(mc_samples=2),
     FedPA(samples=3),
+    LRBPFL(mc_samples=2, rank=1),
     LocalBNN(mc_samples=2),
     Local(),
 )

@@ -21,6 +21,7 @@ from fedbnn.federation.method import Client, Method, State
 from fedbnn.methods import (
     FML,
     FOLA,
+    LRBPFL,
     METHODS,
     PVI,
     BetaPredBayes,
@@ -107,6 +108,7 @@ BAYESIAN = (
     PVI(kl_weight=1.0, initial_rho=-3.0, damping=0.5),
     FedPPD(temperature=1.0, rate=0.1, student_rate=0.2, weight_decay=0.1, jitter=0.1),
     FedPPD(temperature=1.0, rate=0.1, student_rate=0.2, share_teacher=False),
+    LRBPFL(kl_weight=1.0, initial_rho=-2.0, rank=3),
     BetaPredBayes(temperature=1.0, rate=0.1, weight_decay=0.1, samples=4, burn_in=0.3),
 )
 
@@ -168,6 +170,11 @@ def situation(method: Method[Any, Any], client: Client) -> tuple[State, Message]
     weights = near(roster.initial_weights(0, outputs), 0.01)
     if isinstance(method, FedRep):  # the body alone
         return state, Message({"weights": weights[: method.initial_size(roster)]})
+    if isinstance(method, LRBPFL):  # the shared weights in its state are the server's, and have no spread
+        (mean, rho), (_, known) = (one.tensors()["theta"].chunk(2) for one in (state, method.client_init(client)))
+        size = len(weights)
+        theta = torch.cat([weights, mean[size:], known[:size], rho[size:]])
+        return dataclasses.replace(state, theta=theta), Message({"weights": weights})
     if isinstance(method, FlexiFed):
         weights = weights[: len(weights) // 2]
     if isinstance(method, FOLA):
@@ -322,6 +329,8 @@ BAYES = {method.name: method for method in reversed(BAYESIAN)}
         (BAYES["fedbnn"], {"trust": 0.5}),
         (BAYES["pfedbayes"], {"zeta": 20.0}),
         (BAYES["pfedbayes"], {"inner_steps": 2}),
+        (BAYES["lr_bpfl"], {"kl_weight": 2.0}),
+        (BAYES["lr_bpfl"], {"prior_sd": 1.0}),
         (BAYES["beta_predbayes"], {"burn_in": 0.7}),
         (BAYES["beta_predbayes"], {"temperature": 0.25}),
         (BAYES["fedppd"], {"temperature": 0.25}),

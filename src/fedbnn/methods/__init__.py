@@ -27,6 +27,7 @@ from fedbnn.methods.fml import FML
 from fedbnn.methods.fola import FOLA
 from fedbnn.methods.local import Local
 from fedbnn.methods.local_bnn import LocalBNN
+from fedbnn.methods.lr_bpfl import LRBPFL
 from fedbnn.methods.pfedbayes import PFedBayes
 from fedbnn.methods.pfedgp import PFedGP
 from fedbnn.methods.pfedme import PFedMe
@@ -62,6 +63,7 @@ METHODS: dict[str, type[Method[Any, Any]]] = {
         PVI,
         FedPPD,
         BetaPredBayes,
+        LRBPFL,
         DPFedAvg,
         LocalBNN,
         Local,
@@ -71,6 +73,7 @@ METHODS: dict[str, type[Method[Any, Any]]] = {
 __all__ = [
     "FML",
     "FOLA",
+    "LRBPFL",
     "METHODS",
     "PVI",
     "BetaPredBayes",
