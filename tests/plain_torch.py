@@ -1120,6 +1120,7 @@ TURNS: dict[str, Callable[[Any, PlainClient, Situation], Outcome]] = {
     "fedppd": fedppd,
     "beta_predbayes": beta_predbayes,
     "lr_bpfl": lr_bpfl,
+    "fedma": fedavg,  # what FedMA adds is at the server
     "dp_fedavg": dp_fedavg,
     "local_bnn": local_bnn,
     "local": local,

@@ -18,6 +18,7 @@ from fedbnn.methods import (
     FedBNNPaper,
     FedDyn,
     FedHeNN,
+    FedMA,
     FedMD,
     FedOpt,
     FedPA,
@@ -60,6 +61,7 @@ METHODS = (
     PVI(mc_samples=2),
     FedPA(samples=3),
     LRBPFL(mc_samples=2, rank=1),
+    FedMA(sweeps=2, common_start=False),
     LocalBNN(mc_samples=2),
     Local(),
 )

@@ -48,6 +48,7 @@ VARIANTS = {
     "fedppd": ["global", "fine_tuned", "global_own_prior"],
     "beta_predbayes": ["global", "fine_tuned", "global_own_prior"],
     "lr_bpfl": ["personal", "global", "global_own_prior"],
+    "fedma": ["global", "fine_tuned", "global_own_prior"],
     "dp_fedavg": ["global", "fine_tuned", "global_own_prior"],
     "local_bnn": ["personal"],
     "local": ["personal"],

@@ -13,6 +13,7 @@ from fedbnn.methods.feddf import FedDF
 from fedbnn.methods.feddyn import FedDyn
 from fedbnn.methods.fedhenn import FedHeNN
 from fedbnn.methods.fedkd import FedKD
+from fedbnn.methods.fedma import FedMA
 from fedbnn.methods.fedmd import FedMD
 from fedbnn.methods.fedopt import FedOpt
 from fedbnn.methods.fedpa import FedPA
@@ -64,6 +65,7 @@ METHODS: dict[str, type[Method[Any, Any]]] = {
         FedPPD,
         BetaPredBayes,
         LRBPFL,
+        FedMA,
         DPFedAvg,
         LocalBNN,
         Local,
@@ -86,6 +88,7 @@ __all__ = [
     "FedDyn",
     "FedHeNN",
     "FedKD",
+    "FedMA",
     "FedMD",
     "FedOpt",
     "FedPA",
