@@ -786,6 +786,93 @@ def pvi(method: Any, client: PlainClient, now: Situation) -> Outcome:
     )
 
 
+def langevin(
+    method: Any, module: nn.Module, x: Tensor, y: Tensor, order: Tensors, noise: Iterator[Tensors]
+) -> Iterator[Tensor]:
+    """SGLD in place, as steps of size rate / n on the log posterior of n records: the weights after every step."""
+    module.train()
+    n, parameters = len(x), list(module.parameters())
+    step = method.rate / n
+    for index, eps in zip(order, noise, strict=False):
+        prior = n * method.weight_decay / 2 * sum((p**2).sum() for p in parameters)
+        log_posterior = -n * cross_entropy(module(x[index]), y[index]) - prior
+        gradients = torch.autograd.grad(log_posterior, parameters)
+        with torch.no_grad():
+            for p, g, e in zip(parameters, gradients, eps, strict=True):
+                p.add_(step / 2 * g + math.sqrt(step * method.temperature) * e)
+        yield from_module(module)
+
+
+def fedppd(method: Any, client: PlainClient, now: Situation) -> Outcome:
+    """Teacher and student are modules of their own; the student's decay is SGD's."""
+    size, given, x = len(from_module(client.module)), now.message["weights"], client.x
+    student, teacher = client.module, client.made(None, client.classes)
+    to_module(given[:size], student)
+    to_module(given[size:] if method.share_teacher else now.state["teacher"], teacher)
+    sgd = torch.optim.SGD(student.parameters(), lr=method.student_rate, weight_decay=method.weight_decay)
+    order, beside, jitter = (now.rng.child(name).torch() for name in ("order", "student order", "jitter"))
+    noise = now.noise(now.rng.child("weights").torch(), teacher)
+    for _ in range(client.passes(now.round_number)):
+        list(langevin(method, teacher, x, client.y, epoch_order(len(x), 1, client.batch, order), noise))
+        student.train()
+        for index in epoch_order(len(x), 1, client.batch, beside):
+            noisy = x[index] + method.jitter * torch.empty(x[index].shape).normal_(generator=jitter)
+            sgd.zero_grad()
+            cross_entropy(student(noisy), outputs(teacher, noisy).softmax(1)).backward()
+            sgd.step()
+    s, t = from_module(student), from_module(teacher)
+    return Outcome({"weights": s, "teacher": t}, {"weights": torch.cat([s, t]) if method.share_teacher else s})
+
+
+def beta_predbayes(method: Any, client: PlainClient, now: Situation) -> Outcome:
+    """The samples, of at least as many steps as there are samples."""
+    to_module(now.message["weights"], client.module)
+    order = epoch_order(len(client.x), client.passes(now.round_number), client.batch, now.rng.child("order").torch())
+    noise = now.noise(now.rng.child("weights").torch(), client.module)
+    visited = list(langevin(method, client.module, client.x, client.y, order, noise))
+    begin = math.floor(method.burn_in * len(visited))
+    every = (len(visited) - begin) / method.samples
+    samples = torch.stack([visited[math.ceil(begin + every * (k + 1)) - 1] for k in range(method.samples)])
+    return Outcome({"samples": samples}, {"samples": samples})
+
+
+def lr_bpfl(method: Any, client: PlainClient, now: Situation) -> Outcome:
+    """First the distribution over factors, then the shared parameters, each with an Adam and an order of its own."""
+    module = to_module(now.message["weights"], client.module).train()
+    shared = [p.detach().clone().requires_grad_() for p in module.parameters()]
+    matrices = [p for p in shared if p.dim() > 1]
+    sizes = [*(len(p) for p in matrices), *(p[0].numel() for p in matrices)]
+    factors = nn.ParameterList(torch.zeros(size, method.rank) for size in sizes)
+    holder = nn.ParameterList([*shared, *factors])
+    mu, rho = (pieces(half, holder) for half in now.state["theta"].chunk(2))
+    q = MeanField(mu[len(shared) :], rho[len(shared) :])
+    prior = [Normal(torch.zeros_like(m), method.prior_sd, validate_args=False) for m in q.mu]
+
+    def misfit(index: Tensor, drawn: Tensors) -> Tensor:
+        masks = [1 + torch.einsum("or,ir->oi", *pair) for pair in zip(drawn, drawn[len(matrices) :], strict=False)]
+        left = iter(masks)
+        live = [p * next(left).reshape(p.shape) if p.dim() > 1 else p for p in shared]
+        return cross_entropy(logits_at(module, live, client.x[index]), client.y[index])
+
+    def order(purpose: str, share: float) -> Tensors:
+        passes = round(share * client.passes(now.round_number))
+        return epoch_order(len(client.x), passes, client.batch, now.rng.child(purpose, "order").torch())
+
+    adam, noise = torch.optim.Adam(q.learnable(), lr=method.learning_rate), now.rng.child("weights").torch()
+    for index, eps in zip(order("correction", method.correction_share), now.noise(noise, holder), strict=False):
+        loss = misfit(index, q.draw(eps[len(shared) :]))
+        adam.zero_grad()
+        (loss + method.kl_weight / len(client.x) * divergence(q.normals(), prior)).backward()
+        adam.step()
+    adam, noise = torch.optim.Adam(shared, lr=method.learning_rate), now.rng.child("draws").torch()
+    for index, eps in zip(order("shared", 1 - method.correction_share), now.noise(noise, factors), strict=False):
+        adam.zero_grad()
+        misfit(index, [one.detach() for one in q.draw(eps)]).backward()
+        adam.step()
+    theta = torch.cat([flat([*shared, *q.mu]), flat([*rho[: len(shared)], *q.rho])])
+    return Outcome({"theta": theta}, {"weights": flat(shared)})
+
+
 def _tuned_prior(
     method: Any, client: PlainClient, now: Situation, q: MeanField, target: Tensor
 ) -> tuple[MeanField, list[Normal]]:
@@ -1030,6 +1117,10 @@ TURNS: dict[str, Callable[[Any, PlainClient, Situation], Outcome]] = {
     "fedbe": fedavg,
     "fedpa": fedpa,
     "pvi": pvi,
+    "fedppd": fedppd,
+    "beta_predbayes": beta_predbayes,
+    "lr_bpfl": lr_bpfl,
+    "fedma": fedavg,  # what FedMA adds is at the server
     "dp_fedavg": dp_fedavg,
     "local_bnn": local_bnn,
     "local": local,

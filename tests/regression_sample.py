@@ -11,12 +11,14 @@ from fedbnn.federation.engines import Site
 from fedbnn.federation.sites import make_sites
 from fedbnn.methods import (
     FOLA,
+    LRBPFL,
     PVI,
     FedAvg,
     FedBNN,
     FedBNNPaper,
     FedDyn,
     FedHeNN,
+    FedMA,
     FedMD,
     FedOpt,
     FedPA,
@@ -58,6 +60,8 @@ METHODS = (
     FlexiFed(),
     PVI(mc_samples=2),
     FedPA(samples=3),
+    LRBPFL(mc_samples=2, rank=1),
+    FedMA(sweeps=2, common_start=False),
     LocalBNN(mc_samples=2),
     Local(),
 )

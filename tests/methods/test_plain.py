@@ -21,8 +21,10 @@ from fedbnn.federation.method import Client, Method, State
 from fedbnn.methods import (
     FML,
     FOLA,
+    LRBPFL,
     METHODS,
     PVI,
+    BetaPredBayes,
     DPFedAvg,
     FedAvg,
     FedBE,
@@ -32,10 +34,12 @@ from fedbnn.methods import (
     FedDyn,
     FedHeNN,
     FedKD,
+    FedMA,
     FedMD,
     FedOpt,
     FedPA,
     FedPD,
+    FedPPD,
     FedProto,
     FedProx,
     FedRep,
@@ -84,6 +88,7 @@ POINTS = (
     FedDyn(learning_rate=3e-3, alpha=3.0),
     FedPA(learning_rate=0.05, samples=2, shrinkage=5.0, burn_in=0.3),
     FedBE(learning_rate=3e-3),
+    FedMA(learning_rate=3e-3, weight_decay=0.1),
     DPFedAvg(level="record", noise="seed", steps=3, clip=0.5, epsilon=50.0, private_rate=0.5),
     DPFedAvg(level="user", noise="seed", learning_rate=3e-3, clip=0.05),
     PFedGP(embedding=8, inner_steps=3, train_chains=5),
@@ -103,6 +108,10 @@ BAYESIAN = (
     FedBNN(kl_weight=1.0, initial_rho=-3.0, prior_steps=4, mc_samples=3, head=False, consensus="sharpened"),
     PFedBayes(iterations=4, inner_steps=3),
     PVI(kl_weight=1.0, initial_rho=-3.0, damping=0.5),
+    FedPPD(temperature=1.0, rate=0.1, student_rate=0.2, weight_decay=0.1, jitter=0.1),
+    FedPPD(temperature=1.0, rate=0.1, student_rate=0.2, share_teacher=False),
+    LRBPFL(kl_weight=1.0, initial_rho=-2.0, rank=3),
+    BetaPredBayes(temperature=1.0, rate=0.1, weight_decay=0.1, samples=4, burn_in=0.3),
 )
 
 
@@ -140,6 +149,9 @@ def situation(method: Method[Any, Any], client: Client) -> tuple[State, Message]
     if isinstance(method, MutualLearning):
         client_roster = roster_of(small_sites(1, models=(client.model.name,)))
         return state, Message({"weights": near(method.initial(client_roster), 0.01)})
+    if isinstance(method, FedPPD):
+        client_roster = roster_of(small_sites(1, models=(client.model.name,)))
+        return state, Message({"weights": near(method.initial(client_roster), 0.01)})
     if isinstance(method, PVI):
         mean, precision, taken = method.broadcast(
             method.server_init(roster_of(small_sites(1, models=(client.model.name,)))), 0
@@ -160,6 +172,11 @@ def situation(method: Method[Any, Any], client: Client) -> tuple[State, Message]
     weights = near(roster.initial_weights(0, outputs), 0.01)
     if isinstance(method, FedRep):  # the body alone
         return state, Message({"weights": weights[: method.initial_size(roster)]})
+    if isinstance(method, LRBPFL):  # the shared weights in its state are the server's, and have no spread
+        (mean, rho), (_, known) = (one.tensors()["theta"].chunk(2) for one in (state, method.client_init(client)))
+        size = len(weights)
+        theta = torch.cat([weights, mean[size:], known[:size], rho[size:]])
+        return dataclasses.replace(state, theta=theta), Message({"weights": weights})
     if isinstance(method, FlexiFed):
         weights = weights[: len(weights) // 2]
     if isinstance(method, FOLA):
@@ -201,6 +218,10 @@ def began_at(method: Method[Any, Any], client: Client) -> dict[str, Tensor]:
         begins["state.weights"] = state.tensors()["weights"]
     if isinstance(method, DPFedAvg) and method.level == "user":
         begins["update"] = torch.zeros(())
+    if isinstance(method, BetaPredBayes):
+        begins["samples"] = message.arrays["weights"][None]
+    if isinstance(method, FedPPD) and method.share_teacher:
+        begins["teacher"] = message.arrays["weights"].chunk(2)[1]
     if isinstance(method, FedRep):  # the body that came with the own head
         body = message.arrays["weights"]
         begins["weights"] = torch.cat([body, state.tensors()["weights"][len(body) :]])
@@ -310,6 +331,13 @@ BAYES = {method.name: method for method in reversed(BAYESIAN)}
         (BAYES["fedbnn"], {"trust": 0.5}),
         (BAYES["pfedbayes"], {"zeta": 20.0}),
         (BAYES["pfedbayes"], {"inner_steps": 2}),
+        (BAYES["lr_bpfl"], {"kl_weight": 2.0}),
+        (BAYES["lr_bpfl"], {"prior_sd": 1.0}),
+        (BAYES["beta_predbayes"], {"burn_in": 0.7}),
+        (BAYES["beta_predbayes"], {"temperature": 0.25}),
+        (BAYES["fedppd"], {"temperature": 0.25}),
+        (BAYES["fedppd"], {"jitter": 0.2}),
+        (BAYES["fedppd"], {"weight_decay": 0.2}),
     ],
     ids=lambda value: value.name if isinstance(value, Method) else str(value),
 )

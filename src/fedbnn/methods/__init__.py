@@ -3,6 +3,7 @@
 from typing import Any
 
 from fedbnn.federation.method import Method
+from fedbnn.methods.beta_predbayes import BetaPredBayes
 from fedbnn.methods.dp_fedavg import DPFedAvg
 from fedbnn.methods.fedavg import FedAvg
 from fedbnn.methods.fedbe import FedBE
@@ -12,10 +13,12 @@ from fedbnn.methods.feddf import FedDF
 from fedbnn.methods.feddyn import FedDyn
 from fedbnn.methods.fedhenn import FedHeNN
 from fedbnn.methods.fedkd import FedKD
+from fedbnn.methods.fedma import FedMA
 from fedbnn.methods.fedmd import FedMD
 from fedbnn.methods.fedopt import FedOpt
 from fedbnn.methods.fedpa import FedPA
 from fedbnn.methods.fedpd import FedPD
+from fedbnn.methods.fedppd import FedPPD
 from fedbnn.methods.fedproto import FedProto
 from fedbnn.methods.fedprox import FedProx
 from fedbnn.methods.fedrep import FedRep
@@ -25,6 +28,7 @@ from fedbnn.methods.fml import FML
 from fedbnn.methods.fola import FOLA
 from fedbnn.methods.local import Local
 from fedbnn.methods.local_bnn import LocalBNN
+from fedbnn.methods.lr_bpfl import LRBPFL
 from fedbnn.methods.pfedbayes import PFedBayes
 from fedbnn.methods.pfedgp import PFedGP
 from fedbnn.methods.pfedme import PFedMe
@@ -58,6 +62,10 @@ METHODS: dict[str, type[Method[Any, Any]]] = {
         FedBE,
         FedPA,
         PVI,
+        FedPPD,
+        BetaPredBayes,
+        LRBPFL,
+        FedMA,
         DPFedAvg,
         LocalBNN,
         Local,
@@ -67,8 +75,10 @@ METHODS: dict[str, type[Method[Any, Any]]] = {
 __all__ = [
     "FML",
     "FOLA",
+    "LRBPFL",
     "METHODS",
     "PVI",
+    "BetaPredBayes",
     "DPFedAvg",
     "FedAvg",
     "FedBE",
@@ -78,10 +88,12 @@ __all__ = [
     "FedDyn",
     "FedHeNN",
     "FedKD",
+    "FedMA",
     "FedMD",
     "FedOpt",
     "FedPA",
     "FedPD",
+    "FedPPD",
     "FedProto",
     "FedProx",
     "FedRep",

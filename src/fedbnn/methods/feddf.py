@@ -9,8 +9,10 @@ validation records, which a server without data does not have: ours keeps the st
 brought it nearer to the target on AD.
 """
 
+from abc import abstractmethod
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
+from typing import ClassVar
 
 import torch
 from pydantic import Field
@@ -47,11 +49,10 @@ def divergence(target: Tensor, logits: Tensor) -> float:
 
 
 @settings
-class FedDF(SharedPoint, Method[Point, Students]):
-    """Ensemble distillation at the server."""
+class Distilling:
+    """A server that distils what clients say together into students, each from the mean of its clients' weights."""
 
-    name = "feddf"
-    summary = "the server distils the ensemble of all clients into one student per architecture"
+    name: ClassVar[str]
     server_state = Students
 
     distill_steps: int = Field(default=100, ge=0, description="Adam steps of each student in each round")
@@ -77,9 +78,6 @@ class FedDF(SharedPoint, Method[Point, Students]):
         spans = [(starts[first], starts[first] + size) for first, size in zip(firsts, sizes, strict=True)]
         return Students(torch.cat(students), torch.tensor(spans))
 
-    def expected_upload(self, roster: Roster, client: int) -> UploadSpec:
-        return {"weights": Numbers((roster.network(client).size,)), "records": records_form()}
-
     def server_update(self, state: Students, replies: Mapping[int, Message], roster: Roster, rng: Stream) -> Students:
         if not replies:
             return state
@@ -102,10 +100,9 @@ class FedDF(SharedPoint, Method[Point, Students]):
             new.of(members[0]).copy_(student)
         return new
 
+    @abstractmethod
     def ensemble(self, replies: Mapping[int, Message], roster: Roster, rng: Stream) -> Tensor:
         """The target on the alignment set, as logits."""
-        outputs = [logits_of(roster.network(i), r.arrays["weights"], roster.alignment) for i, r in replies.items()]
-        return torch.stack(outputs).mean(0)
 
     def distil(self, network: FlatNetwork, start: Tensor, alignment: Tensor, target: Tensor, rng: Stream) -> Tensor:
         """The student after distillation towards softmax(target), or `start` if that is nearer to it."""
@@ -120,3 +117,19 @@ class FedDF(SharedPoint, Method[Point, Students]):
 
     def broadcast(self, state: Students, client: int) -> Message:
         return Message({"weights": state.of(client)})
+
+
+@settings
+class FedDF(Distilling, SharedPoint, Method[Point, Students]):
+    """Ensemble distillation at the server."""
+
+    name = "feddf"
+    summary = "the server distils the ensemble of all clients into one student per architecture"
+
+    def expected_upload(self, roster: Roster, client: int) -> UploadSpec:
+        return {"weights": Numbers((roster.network(client).size,)), "records": records_form()}
+
+    def ensemble(self, replies: Mapping[int, Message], roster: Roster, rng: Stream) -> Tensor:
+        """The target on the alignment set, as logits."""
+        outputs = [logits_of(roster.network(i), r.arrays["weights"], roster.alignment) for i, r in replies.items()]
+        return torch.stack(outputs).mean(0)

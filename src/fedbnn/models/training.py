@@ -168,11 +168,13 @@ def descend(
     rate: float,
     pull: Pull | None = None,
     slope: Tensor | None = None,
+    visit: Callable[[Tensor], object] | None = None,
 ) -> tuple[Tensor, float, int]:
     """Plain gradient steps w <- w - rate (g + slope) from `weights`, g the gradient of a batch's loss and the pull.
 
     For methods that are made of gradients, whose scale Adam would take away. Returns the new weights, the last
-    minibatch's loss and the number of steps.
+    minibatch's loss and the number of steps. `visit` is shown the weights after every step, and may move them: the next
+    step begins where it leaves them.
     """
     network.train()
     network.weights.copy_(weights)
@@ -187,4 +189,6 @@ def descend(
             network.gradient.add_(slope)
         network.weights.sub_(network.gradient, alpha=rate)
         count += 1
+        if visit:
+            visit(network.weights)
     return network.weights.clone(), float(loss.detach()), count
