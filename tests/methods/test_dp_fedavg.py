@@ -25,7 +25,7 @@ from fedbnn.federation.loop import Federation, roster_of
 from fedbnn.federation.message import Message, Numbers
 from fedbnn.federation.method import Client, Promise, Roster
 from fedbnn.methods import DPFedAvg
-from fedbnn.methods import dp_fedavg as module
+from fedbnn.methods import noisy_sums as module
 from fedbnn.methods.averaging import Global
 from fedbnn.methods.dp_fedavg import clip_update
 from fedbnn.privacy import Budget, Ledger, PrivacySettings, poisson_batch

@@ -29,6 +29,7 @@ SUMS = "privacy/sums.py"
 HEAD = "privacy/head.py"
 ACCOUNT = "privacy/account.py"
 DP_FEDAVG = "methods/dp_fedavg.py"
+NOISY_SUMS = "methods/noisy_sums.py"
 
 AUDIT = "tests/audit/test_audit.py"
 OF_LEDGER = "tests/privacy/test_ledger.py"
@@ -176,7 +177,7 @@ MUTATIONS = (
     ),
     Mutation(
         "sampling is not secret",
-        DP_FEDAVG,
+        NOISY_SUMS,
         "poisson_batch(len(records), self.sampling_rate, sample)",
         "poisson_batch(len(records), self.sampling_rate, torch.Generator().manual_seed(client.seed))",
         (OF_DP_FEDAVG,),
@@ -184,20 +185,20 @@ MUTATIONS = (
     Mutation(
         "a denominator that depends on the records",
         DP_FEDAVG,
-        "expected = self.sampling_rate * self.records",
-        "expected = self.sampling_rate * len(records)",
+        "(self.sampling_rate * self.records)",
+        "(self.sampling_rate * len(client.train))",
         (OF_DP_FEDAVG,),
     ),
     Mutation(
         "warm-up of DP-FedAvg not counted",
-        DP_FEDAVG,
+        NOISY_SUMS,
         "self.releases(rounds + 1)",
         "self.releases(rounds)",
         (OF_DP_FEDAVG,),
     ),
     Mutation(
         "multiplicity ignored by DP-FedAvg",
-        DP_FEDAVG,
+        NOISY_SUMS,
         "self.noise_multiplier(client.rounds, client.multiplicity)",
         "self.noise_multiplier(client.rounds)",
         (OF_DP_FEDAVG,),
