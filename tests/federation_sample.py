@@ -19,6 +19,7 @@ from fedbnn.methods import (
     FOLA,
     PVI,
     DPFedAvg,
+    DPFedSGD,
     FedAvg,
     FedBE,
     FedBNN,
@@ -79,6 +80,7 @@ SMALL_METHODS: tuple[Method[Any, Any], ...] = (
     PVI(mc_samples=2),
     DPFedAvg(noise="seed", steps=2),
     DPFedAvg(noise="seed", level="user"),
+    DPFedSGD(noise="seed"),
     LocalBNN(mc_samples=2),
     Local(),
 )

@@ -334,6 +334,21 @@ def corrected_target(phi_bar: Tensor, own: Tensor, gamma: float, kind: str) -> T
 # --- DP-SGD -----------------------------------------------------------------------------------------------------------
 
 
+def noisy_sum(
+    module: nn.Module, x: Tensor, y: Tensor, index: Tensor, eps: Tensors, *, clip: float, sd: float
+) -> Tensors:
+    """The sum over these records of their clipped gradients, with noise, by vmap over records."""
+    named = dict(module.named_parameters())
+
+    def loss(weights: Arrays, record: Tensor, label: Tensor) -> Tensor:
+        return functional.cross_entropy(functional_call(module, weights, (record[None],)), label[None])
+
+    each = vmap(grad(loss), in_dims=(None, 0, 0))({name: p.detach() for name, p in named.items()}, x[index], y[index])
+    norms = torch.stack([g.flatten(1).norm(dim=1) for g in each.values()]).norm(dim=0)
+    scale = (clip / norms).clamp_max(1)
+    return [torch.einsum("r,r...->...", scale, each[name]) + sd * e for name, e in zip(named, eps, strict=True)]
+
+
 def dp_sgd(
     module: nn.Module,
     x: Tensor,
@@ -346,21 +361,13 @@ def dp_sgd(
     rate: float,
     expected: float,
 ) -> None:
-    """SGD on (sum of clipped gradients of records + noise) / expected batch, by vmap over records."""
+    """SGD on (sum of clipped gradients of records + noise) / expected batch."""
     module.train()
-    named = dict(module.named_parameters())
-    sgd = torch.optim.SGD(named.values(), lr=rate)
-
-    def loss(weights: Arrays, record: Tensor, label: Tensor) -> Tensor:
-        return functional.cross_entropy(functional_call(module, weights, (record[None],)), label[None])
-
-    of_records = vmap(grad(loss), in_dims=(None, 0, 0))
+    parameters = list(module.parameters())
+    sgd = torch.optim.SGD(parameters, lr=rate)
     for index, eps in zip(samples, noise, strict=False):
-        each = of_records({name: p.detach() for name, p in named.items()}, x[index], y[index])
-        norms = torch.stack([g.flatten(1).norm(dim=1) for g in each.values()]).norm(dim=0)
-        scale = (clip / norms).clamp_max(1)
-        for (name, parameter), e in zip(named.items(), eps, strict=True):
-            parameter.grad = (torch.einsum("r,r...->...", scale, each[name]) + sd * e) / expected
+        for parameter, total in zip(parameters, noisy_sum(module, x, y, index, eps, clip=clip, sd=sd), strict=True):
+            parameter.grad = total / expected
         sgd.step()
 
 
@@ -858,6 +865,12 @@ def fedmd(method: Any, client: PlainClient, now: Situation) -> Outcome:
     return Outcome({"weights": weights}, {"phi": on_alignment()})
 
 
+def poisson_batches(method: Any, client: PlainClient, now: Situation, count: int) -> Tensors:
+    sample = now.rng.child("sample").torch()
+    uniforms = [torch.rand(len(client.x), generator=sample, dtype=torch.float64) for _ in range(count)]
+    return [torch.where(one < method.sampling_rate)[0] for one in uniforms]
+
+
 def dp_fedavg(method: Any, client: PlainClient, now: Situation) -> Outcome:
     start = now.message["weights"]
     to_module(start, client.module)
@@ -865,22 +878,28 @@ def dp_fedavg(method: Any, client: PlainClient, now: Situation) -> Outcome:
         weights = _own_training(method, client, now)
         update = (weights - start) * min(1.0, method.clip / float((weights - start).norm()))
         return Outcome({"weights": weights}, {"weights": update})
-    sample = now.rng.child("sample").torch()
-    n, q = len(client.x), method.sampling_rate
-    batches = [torch.where(torch.rand(n, generator=sample, dtype=torch.float64) < q)[0] for _ in range(method.steps)]
     dp_sgd(
         client.module,
         client.x,
         client.y,
-        batches,
+        poisson_batches(method, client, now, method.steps),
         now.noise(now.rng.child("noise").torch(), client.module, torch.float64),
         clip=method.clip,
         sd=method.noise_multiplier(client.rounds) * method.clip,
         rate=method.private_rate,
-        expected=q * method.records,
+        expected=method.sampling_rate * method.records,
     )
     weights = from_module(client.module)
     return Outcome({"weights": weights}, {"weights": weights})
+
+
+def dp_fedsgd(method: Any, client: PlainClient, now: Situation) -> Outcome:
+    to_module(now.message["weights"], client.module)
+    [index] = poisson_batches(method, client, now, 1)
+    eps = next(now.noise(now.rng.child("noise").torch(), client.module, torch.float64))
+    sd = method.noise_multiplier(client.rounds) * method.clip
+    total = noisy_sum(client.module, client.x, client.y, index, eps, clip=method.clip, sd=sd)
+    return Outcome({}, {"sum": flat(total).double()})
 
 
 def pfedgp(method: Any, client: PlainClient, now: Situation) -> Outcome:
@@ -1031,6 +1050,7 @@ TURNS: dict[str, Callable[[Any, PlainClient, Situation], Outcome]] = {
     "fedpa": fedpa,
     "pvi": pvi,
     "dp_fedavg": dp_fedavg,
+    "dp_fedsgd": dp_fedsgd,
     "local_bnn": local_bnn,
     "local": local,
 }

@@ -46,6 +46,7 @@ VARIANTS = {
     "fedpa": ["global", "fine_tuned", "global_own_prior"],
     "pvi": ["global", "fine_tuned", "global_own_prior"],
     "dp_fedavg": ["global", "fine_tuned", "global_own_prior"],
+    "dp_fedsgd": ["global", "fine_tuned", "global_own_prior"],
     "local_bnn": ["personal"],
     "local": ["personal"],
 }

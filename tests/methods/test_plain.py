@@ -24,6 +24,7 @@ from fedbnn.methods import (
     METHODS,
     PVI,
     DPFedAvg,
+    DPFedSGD,
     FedAvg,
     FedBE,
     FedBNN,
@@ -50,6 +51,7 @@ from fedbnn.methods import (
 )
 from fedbnn.methods.mutual import MutualLearning
 from fedbnn.models.architectures import build
+from fedbnn.privacy.sums import UNIT
 from tests.federation_sample import small_sites
 from tests.plain_torch import (
     TURNS,
@@ -86,6 +88,7 @@ POINTS = (
     FedBE(learning_rate=3e-3),
     DPFedAvg(level="record", noise="seed", steps=3, clip=0.5, epsilon=50.0, private_rate=0.5),
     DPFedAvg(level="user", noise="seed", learning_rate=3e-3, clip=0.05),
+    DPFedSGD(noise="seed", clip=0.5, epsilon=50.0, sampling_rate=0.6),
     PFedGP(embedding=8, inner_steps=3, train_chains=5),
     FedProto(learning_rate=3e-3, embedding=6, strength=2.0),
     FML(learning_rate=3e-3, messenger="mlp", messenger_options={"hidden": [7]}, alpha=0.3, beta=0.6),
@@ -176,6 +179,9 @@ def ours(method: Method[Any, Any], client: Client, round_number: int = ROUND) ->
     update = method.client_update(state, client, message, round_number, RNG)
     sent = {name: array for name, array in update.message.arrays.items() if name not in ("records", "weight")}
     kept = {name: value for name, value in update.state.tensors().items() if name != "taken"}
+    if isinstance(method, DPFedSGD):  # keeps what it was sent, and sends whole numbers
+        assert torch.equal(kept.pop("weights"), message.arrays["weights"])
+        sent = {"sum": sent["sum"].double() * UNIT}
     if isinstance(method, FedBNN) and method.head:  # with the head that follows from the message
         asked = method.with_head(update.state, client, message)
         assert asked.head is not None
@@ -285,6 +291,8 @@ BAYES = {method.name: method for method in reversed(BAYESIAN)}
         (POINT["fedrep"], {"weight_decay": 0.2}),
         (POINT["dp_fedavg"], {"clip": 1.0}),
         (POINT["dp_fedavg"], {"epsilon": 25.0}),
+        (POINT["dp_fedsgd"], {"clip": 1.0}),
+        (POINT["dp_fedsgd"], {"epsilon": 25.0}),
         (POINT["scaffold"], {"rate": 0.033}),
         (POINT["feddyn"], {"alpha": 4.0}),
         (POINT["fedpd"], {"eta": 0.4}),

@@ -39,6 +39,7 @@ OF_GATE = "tests/privacy/test_release_gate.py"
 OF_SUMS = "tests/privacy/test_sums.py"
 OF_HEAD = "tests/privacy/test_head.py"
 OF_DP_FEDAVG = "tests/methods/test_dp_fedavg.py"
+OF_DP_FEDSGD = "tests/methods/test_dp_fedsgd.py"
 OF_PLAN = "tests/privacy/test_plan.py"
 OF_ACCOUNTANT = "tests/privacy/test_accountant.py"
 OF_PROTOCOL = "tests/privacy/secure/test_protocol.py"
@@ -202,6 +203,41 @@ MUTATIONS = (
         "self.noise_multiplier(client.rounds, client.multiplicity)",
         "self.noise_multiplier(client.rounds)",
         (OF_DP_FEDAVG,),
+    ),
+    Mutation(
+        "half the noise of noisy sums",
+        NOISY_SUMS,
+        "with_noise(total, z * self.clip,",
+        "with_noise(total, 0.5 * z * self.clip,",
+        (OF_DP_FEDSGD,),
+    ),
+    Mutation(
+        "one client's part charged of noisy sums",
+        NOISY_SUMS,
+        "sums = self.sums_in_turn * client.multiplicity",
+        "sums = self.sums_in_turn",
+        (OF_DP_FEDSGD,),
+    ),
+    Mutation(
+        "rounds beyond the plan of noisy sums",
+        NOISY_SUMS,
+        "if round_number > client.rounds:",
+        "if round_number > client.rounds + 1:",
+        (OF_DP_FEDSGD,),
+    ),
+    Mutation(
+        "the round left out of the question for noisy sums",
+        NOISY_SUMS,
+        'asked = {"round": round_number, "z": z}',
+        'asked = {"z": z}',
+        (OF_DP_FEDSGD,),
+    ),
+    Mutation(
+        "the weights left out of the question for noisy sums",
+        "methods/own_budget.py",
+        "digest_of(self.mechanism, *(one.cpu() for one in given), ",
+        "digest_of(self.mechanism, ",
+        (OF_DP_FEDSGD,),
     ),
     Mutation(
         "updates of clients not clipped by the server",

@@ -4,6 +4,7 @@ from typing import Any
 
 from fedbnn.federation.method import Method
 from fedbnn.methods.dp_fedavg import DPFedAvg
+from fedbnn.methods.dp_fedsgd import DPFedSGD
 from fedbnn.methods.fedavg import FedAvg
 from fedbnn.methods.fedbe import FedBE
 from fedbnn.methods.fedbnn import FedBNN
@@ -59,6 +60,7 @@ METHODS: dict[str, type[Method[Any, Any]]] = {
         FedPA,
         PVI,
         DPFedAvg,
+        DPFedSGD,
         LocalBNN,
         Local,
     )
@@ -70,6 +72,7 @@ __all__ = [
     "METHODS",
     "PVI",
     "DPFedAvg",
+    "DPFedSGD",
     "FedAvg",
     "FedBE",
     "FedBNN",

@@ -57,11 +57,6 @@ class NoisySums(PointTraining, OwnBudget[P, V]):
     def sums_in_turn(self) -> int:
         """How many sums a turn takes."""
 
-    @property
-    def scale(self) -> float:
-        """What makes an estimate of the mean gradient of a sum in units."""
-        return UNIT / (self.sampling_rate * self.records)
-
     def releases(self, rounds: int) -> int:
         """How many sums a client makes in that many turns."""
         return rounds * self.sums_in_turn
@@ -104,7 +99,7 @@ class NoisySums(PointTraining, OwnBudget[P, V]):
         if self.noise == "seed":
             here = rng.on_cpu()  # where the operating system's randomness arrives, too
             generators = here.child("sample").torch(), here.child("noise").torch()
-            return work(lambda: self.noisy_sum(client, z, *generators))
+            return work(lambda: self.noisy_sum(client, z, *generators)).to(client.device)
         sums = self.sums_in_turn * client.multiplicity
         gap = gap_of(z * self.clip, client.network.size * sums, noise)
         if self.sampling_rate == 1:

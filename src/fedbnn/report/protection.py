@@ -74,6 +74,13 @@ PROTECTIONS: dict[str, Protection] = {
         (f"Fine-tuned{_AT_HOME}", _PERSON, _PUBLIC, _FOLDER),
         _brief("fine-tuned"),
     ),
+    "DP-FedSGD": Protection(
+        "Sums of clipped gradients over the client's records, with noise on every number.",
+        _EVERYBODY,
+        _LEDGERS,
+        (f"Fine-tuned{_AT_HOME}", _PERSON, _PUBLIC, _FOLDER),
+        _brief("fine-tuned"),
+    ),
     "DP-FedAvg": Protection(
         "The change that local training makes to a network's weights, clipped but without noise.",
         _ALL_BUT_SERVER,
