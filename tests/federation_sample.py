@@ -20,6 +20,7 @@ from fedbnn.methods import (
     PVI,
     DPFedAvg,
     DPFedSGD,
+    DPScaffold,
     FedAvg,
     FedBE,
     FedBNN,
@@ -81,6 +82,7 @@ SMALL_METHODS: tuple[Method[Any, Any], ...] = (
     DPFedAvg(noise="seed", steps=2),
     DPFedAvg(noise="seed", level="user"),
     DPFedSGD(noise="seed"),
+    DPScaffold(noise="seed", steps=2),
     LocalBNN(mc_samples=2),
     Local(),
 )

@@ -902,6 +902,24 @@ def dp_fedsgd(method: Any, client: PlainClient, now: Situation) -> Outcome:
     return Outcome({}, {"sum": flat(total).double()})
 
 
+def dp_scaffold(method: Any, client: PlainClient, now: Situation) -> Outcome:
+    """In the warm-up nothing moves."""
+    module = to_module(now.message["weights"], client.module)
+    noise = now.noise(now.rng.child("noise").torch(), module, torch.float64)
+    correction = pieces(now.message["control"] - now.state["carried"], module)
+    sd, met = method.noise_multiplier(client.rounds) * method.clip, []
+    for index, eps in zip(poisson_batches(method, client, now, method.steps), noise, strict=False):
+        total = noisy_sum(module, client.x, client.y, index, eps, clip=method.clip, sd=sd)
+        gradient = [one / (method.sampling_rate * method.records) for one in total]
+        met.append(flat(gradient))
+        if now.round_number > 0:
+            with torch.no_grad():
+                for parameter, one, by in zip(module.parameters(), gradient, correction, strict=True):
+                    parameter.sub_(method.rate * (one + by))
+    y, control = from_module(module), torch.stack(met).mean(0)
+    return Outcome({"weights": y, "carried": control}, {"weights": y, "control": control})
+
+
 def pfedgp(method: Any, client: PlainClient, now: Situation) -> Outcome:
     """For clients with fewer records than the cap; `client.module` must have as many outputs as the embedding."""
     to_module(now.message["weights"], client.module)
@@ -1051,6 +1069,7 @@ TURNS: dict[str, Callable[[Any, PlainClient, Situation], Outcome]] = {
     "pvi": pvi,
     "dp_fedavg": dp_fedavg,
     "dp_fedsgd": dp_fedsgd,
+    "dp_scaffold": dp_scaffold,
     "local_bnn": local_bnn,
     "local": local,
 }

@@ -12,7 +12,7 @@ from fedbnn.methods import noisy_sums
 from fedbnn.privacy import discrete
 from fedbnn.runs.config import load_config
 
-NAMES = ("dp_fedsgd",)
+NAMES = ("dp_fedsgd", "dp_scaffold")
 
 
 def configured(name, **settings):

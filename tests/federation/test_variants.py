@@ -47,6 +47,7 @@ VARIANTS = {
     "pvi": ["global", "fine_tuned", "global_own_prior"],
     "dp_fedavg": ["global", "fine_tuned", "global_own_prior"],
     "dp_fedsgd": ["global", "fine_tuned", "global_own_prior"],
+    "dp_scaffold": ["global", "fine_tuned", "global_own_prior"],
     "local_bnn": ["personal"],
     "local": ["personal"],
 }

@@ -25,6 +25,7 @@ from fedbnn.methods import (
     PVI,
     DPFedAvg,
     DPFedSGD,
+    DPScaffold,
     FedAvg,
     FedBE,
     FedBNN,
@@ -89,6 +90,7 @@ POINTS = (
     DPFedAvg(level="record", noise="seed", steps=3, clip=0.5, epsilon=50.0, private_rate=0.5),
     DPFedAvg(level="user", noise="seed", learning_rate=3e-3, clip=0.05),
     DPFedSGD(noise="seed", clip=0.5, epsilon=50.0, sampling_rate=0.6),
+    DPScaffold(noise="seed", clip=0.5, epsilon=50.0, steps=3, rate=0.5),
     PFedGP(embedding=8, inner_steps=3, train_chains=5),
     FedProto(learning_rate=3e-3, embedding=6, strength=2.0),
     FML(learning_rate=3e-3, messenger="mlp", messenger_options={"hidden": [7]}, alpha=0.3, beta=0.6),
@@ -247,6 +249,15 @@ def test_folas_first_turn_is_what_plain_torch_makes_of_it() -> None:
     assert max(first_turn(FOLA(learning_rate=3e-3)).values()) < SAME
 
 
+def test_the_warm_up_of_dp_scaffold_is_what_plain_torch_makes_of_it() -> None:
+    """Weights do not move in it, so that only control variates can be compared by how far they moved."""
+    client, method = a_client("mlp"), POINT["dp_scaffold"]
+    one, other = ours(method, client, 0), plainly(method, client, 0)
+    assert torch.equal(one.message["weights"], other.message["weights"])
+    found = deviations(method, client, one, other)
+    assert max(found["state.carried.0"], found["message.control.0"]) < SAME
+
+
 def test_pfedbayes_starts_its_first_turn_at_the_servers_distribution() -> None:
     """At q = w. Autograd's own rounding moves rho where the true gradient is zero, so rho is compared more loosely,
     and w's, which has little else to move it, not at all: tests/bayes/test_fit.py and test_pfedbayes.py do that.
@@ -293,6 +304,8 @@ BAYES = {method.name: method for method in reversed(BAYESIAN)}
         (POINT["dp_fedavg"], {"epsilon": 25.0}),
         (POINT["dp_fedsgd"], {"clip": 1.0}),
         (POINT["dp_fedsgd"], {"epsilon": 25.0}),
+        (POINT["dp_scaffold"], {"clip": 1.0}),
+        (POINT["dp_scaffold"], {"rate": 0.4}),
         (POINT["scaffold"], {"rate": 0.033}),
         (POINT["feddyn"], {"alpha": 4.0}),
         (POINT["fedpd"], {"eta": 0.4}),

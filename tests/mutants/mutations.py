@@ -40,6 +40,7 @@ OF_SUMS = "tests/privacy/test_sums.py"
 OF_HEAD = "tests/privacy/test_head.py"
 OF_DP_FEDAVG = "tests/methods/test_dp_fedavg.py"
 OF_DP_FEDSGD = "tests/methods/test_dp_fedsgd.py"
+OF_DP_SCAFFOLD = "tests/methods/test_dp_scaffold.py"
 OF_PLAN = "tests/privacy/test_plan.py"
 OF_ACCOUNTANT = "tests/privacy/test_accountant.py"
 OF_PROTOCOL = "tests/privacy/secure/test_protocol.py"
@@ -238,6 +239,20 @@ MUTATIONS = (
         "digest_of(self.mechanism, *(one.cpu() for one in given), ",
         "digest_of(self.mechanism, ",
         (OF_DP_FEDSGD,),
+    ),
+    Mutation(
+        "the own control variate left out of the question of DP-SCAFFOLD",
+        "methods/dp_scaffold.py",
+        "(x, c, state.carried)",
+        "(x, c)",
+        (OF_DP_SCAFFOLD,),
+    ),
+    Mutation(
+        "the weights of DP-SCAFFOLD from outside the release",
+        "methods/dp_scaffold.py",
+        "y = x - rate * self.steps * (control + correction)",
+        "y = client.network.weights.clone()",
+        (OF_DP_SCAFFOLD,),
     ),
     Mutation(
         "updates of clients not clipped by the server",

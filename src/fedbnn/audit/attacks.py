@@ -18,6 +18,6 @@ def attack_on(method: Method[Any, Any], client: Client, roster: Roster, *, facts
     if isinstance(method, NoisySums):
         return attack_on_weights(method, client, roster, facts)
     raise UserError(
-        f"method '{method.name}': there is no attack on it yet (there is on fedbnn, fedbnn_paper, fedmd, dp_fedavg and "
-        "dp_fedsgd)"
+        f"method '{method.name}': there is no attack on it yet (there is on fedbnn, fedbnn_paper, fedmd, dp_fedavg, "
+        "dp_fedsgd and dp_scaffold)"
     )

@@ -5,8 +5,8 @@ client has, 20 at most, all zeros, of class a; the canary is one more of class b
 the layer's biases count for such records, and that of a is so large that the gradient of all others vanishes, whatever
 noise there is. The canary's is e_a - e_b in every step, longer than C for the default C, so it is a canary in gradient
 space: the sum of a round's noisy gradients has C times the number of steps that drew it along a known direction. It is
-what DP-FedAvg's weights moved by, and what DP-FedSGD sends as it is. Single steps of several are not seen, so of
-subsampled steps a little is lost.
+what DP-FedAvg's weights moved by, what DP-FedSGD sends as it is, and DP-SCAFFOLD's control variate. Single steps of
+several are not seen, so of subsampled steps a little is lost.
 
 In the end it asks for a round beyond the plan, and for the last round once more with other weights: both must be
 refused, or must not be of any use.
@@ -31,6 +31,7 @@ from fedbnn.federation.message import Message
 from fedbnn.federation.method import Client, Roster
 from fedbnn.methods.averaging import Global
 from fedbnn.methods.dp_fedavg import DPFedAvg
+from fedbnn.methods.dp_scaffold import DPScaffold
 from fedbnn.methods.noisy_sums import NoisySums
 from fedbnn.models.architectures import ModelSettings
 from fedbnn.models.training import Records
@@ -71,13 +72,20 @@ def _on_steps(method: NoisySums[Any, Any], client: Client, facts: bool) -> Attac
     starts = [_sure(size, client.classes, a, turn) for turn in range(len(rounds))]
 
     def read(turn: int, reply: Message) -> Reading:
-        told = reply.get("sum")
-        moved = (starts[turn] - reply.arrays["weights"]).double() if told is None else told.double() * UNIT
+        moved = _gradient(starts[turn], reply)
         return Reading([float(moved @ direction)], float(moved.square().mean()))
 
-    messages = [Message({"weights": start}) for start in starts]
+    also = {"control": torch.zeros(size)} if isinstance(method, DPScaffold) else {}
+    messages = [Message({"weights": start, **also}) for start in starts]
     turns = answers(method, (client, present), messages, rounds, facts)
     return Attack(len(rounds), client.rounds + 1, turns, read, 1)
+
+
+def _gradient(start: Tensor, reply: Message) -> Tensor:
+    """What a reply tells of the sum of its noisy gradients, up to a factor."""
+    if "sum" in reply.arrays:
+        return reply.arrays["sum"].double() * UNIT
+    return (reply.arrays["control"] if "control" in reply.arrays else start - reply.arrays["weights"]).double()
 
 
 def _sure(size: int, classes: int, a: int, turn: int) -> Tensor:

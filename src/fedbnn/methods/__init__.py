@@ -5,6 +5,7 @@ from typing import Any
 from fedbnn.federation.method import Method
 from fedbnn.methods.dp_fedavg import DPFedAvg
 from fedbnn.methods.dp_fedsgd import DPFedSGD
+from fedbnn.methods.dp_scaffold import DPScaffold
 from fedbnn.methods.fedavg import FedAvg
 from fedbnn.methods.fedbe import FedBE
 from fedbnn.methods.fedbnn import FedBNN
@@ -61,6 +62,7 @@ METHODS: dict[str, type[Method[Any, Any]]] = {
         PVI,
         DPFedAvg,
         DPFedSGD,
+        DPScaffold,
         LocalBNN,
         Local,
     )
@@ -73,6 +75,7 @@ __all__ = [
     "PVI",
     "DPFedAvg",
     "DPFedSGD",
+    "DPScaffold",
     "FedAvg",
     "FedBE",
     "FedBNN",

@@ -81,6 +81,13 @@ PROTECTIONS: dict[str, Protection] = {
         (f"Fine-tuned{_AT_HOME}", _PERSON, _PUBLIC, _FOLDER),
         _brief("fine-tuned"),
     ),
+    "DP-SCAFFOLD": Protection(
+        "Weights of a network, and the mean of the clipped gradients that led to them, with noise on every gradient.",
+        _EVERYBODY,
+        _LEDGERS,
+        (f"Fine-tuned{_AT_HOME}", _PERSON, _PUBLIC, _FOLDER),
+        _brief("fine-tuned"),
+    ),
     "DP-FedAvg": Protection(
         "The change that local training makes to a network's weights, clipped but without noise.",
         _ALL_BUT_SERVER,
