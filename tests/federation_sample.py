@@ -40,6 +40,7 @@ from fedbnn.methods import (
     FlexiFed,
     Local,
     LocalBNN,
+    Pate,
     PFedBayes,
     PFedGP,
     PFedMe,
@@ -83,6 +84,7 @@ SMALL_METHODS: tuple[Method[Any, Any], ...] = (
     DPFedAvg(noise="seed", level="user"),
     DPFedSGD(noise="seed"),
     DPScaffold(noise="seed", steps=2),
+    Pate(noise="seed", points=7, teachers=3, teacher_epochs=2, digest_steps=3),
     LocalBNN(mc_samples=2),
     Local(),
 )

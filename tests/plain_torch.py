@@ -7,6 +7,7 @@ Vectors that cross the wire are flat; `to_module` and `from_module` translate, s
 channels-last in them and as torch likes it in a module.
 """
 
+import hashlib
 import math
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -27,6 +28,7 @@ from fedbnn.features.standard import standard_features
 from fedbnn.federation.method import Client
 from fedbnn.models.architectures import ModelSettings, build
 from fedbnn.models.network import view_of
+from fedbnn.privacy import noise_multiplier
 from tests import plain_head
 
 Tensors = list[Tensor]
@@ -534,6 +536,7 @@ class PlainClient:
     classes: int
     clients: int
     made: Callable[[ModelSettings | None, int], nn.Module]
+    first: Tensor  # the weights that its model begins with
 
     @classmethod
     def of(cls, client: Client, outputs: int | None = None) -> "PlainClient":
@@ -549,6 +552,7 @@ class PlainClient:
             classes=client.classes,
             clients=client.clients,
             made=lambda model, outputs: build(model or client.model, shape, outputs),
+            first=client.initial_weights(),
         )
 
 
@@ -920,6 +924,32 @@ def dp_scaffold(method: Any, client: PlainClient, now: Situation) -> Outcome:
     return Outcome({"weights": y, "carried": control}, {"weights": y, "control": control})
 
 
+def pate(method: Any, client: PlainClient, now: Situation) -> Outcome:
+    """The student, and the noisy counts of teachers that begin at the module's own first weights."""
+    count = min(method.points, len(client.alignment))
+    points = client.alignment[[number * len(client.alignment) // count for number in range(count)]]
+    module = to_module(now.state["weights"], client.module)
+    if "labels" in now.message:
+        order = step_order(count, method.digest_steps, method.digest_batch, now.rng.child("digest").torch())
+        train(module, points, now.message["labels"], order, method.digest_learning_rate)
+    weights = _own_training(method, client, now)
+    contents = [x.numpy().tobytes() + y.numpy().tobytes() for x, y in zip(client.x, client.y, strict=True)]
+    hashes = [int.from_bytes(hashlib.sha256(one).digest()[:8], "little") for one in contents]
+    parts = torch.tensor([one % method.teachers for one in hashes])
+    counts = torch.zeros(count, client.classes, dtype=torch.float64)
+    for number in range(method.teachers):
+        x, y = client.x[parts == number], client.y[parts == number]
+        generator = now.rng.child("teacher", number, "order").torch()
+        order = epoch_order(len(x), method.teacher_epochs, client.batch, generator)
+        if len(x):
+            train(to_module(client.first, module), x, y, order, method.learning_rate, method.weight_decay)
+            counts += functional.one_hot(outputs(module, points).argmax(1), client.classes)
+    z = noise_multiplier(method.epsilon * (1 - 1e-4), method.delta)
+    noise = torch.empty(counts.numel(), dtype=torch.float64).normal_(generator=now.rng.child("noise").torch())
+    votes = counts + z * math.sqrt(2 * count) * noise.view_as(counts)
+    return Outcome({"weights": weights, "votes": votes}, {"votes": votes})
+
+
 def pfedgp(method: Any, client: PlainClient, now: Situation) -> Outcome:
     """For clients with fewer records than the cap; `client.module` must have as many outputs as the embedding."""
     to_module(now.message["weights"], client.module)
@@ -1070,6 +1100,7 @@ TURNS: dict[str, Callable[[Any, PlainClient, Situation], Outcome]] = {
     "dp_fedavg": dp_fedavg,
     "dp_fedsgd": dp_fedsgd,
     "dp_scaffold": dp_scaffold,
+    "pate": pate,
     "local_bnn": local_bnn,
     "local": local,
 }

@@ -48,6 +48,7 @@ VARIANTS = {
     "dp_fedavg": ["global", "fine_tuned", "global_own_prior"],
     "dp_fedsgd": ["global", "fine_tuned", "global_own_prior"],
     "dp_scaffold": ["global", "fine_tuned", "global_own_prior"],
+    "pate": ["personal"],
     "local_bnn": ["personal"],
     "local": ["personal"],
 }

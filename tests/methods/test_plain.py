@@ -45,6 +45,7 @@ from fedbnn.methods import (
     FlexiFed,
     Local,
     LocalBNN,
+    Pate,
     PFedBayes,
     PFedGP,
     PFedMe,
@@ -91,6 +92,7 @@ POINTS = (
     DPFedAvg(level="user", noise="seed", learning_rate=3e-3, clip=0.05),
     DPFedSGD(noise="seed", clip=0.5, epsilon=50.0, sampling_rate=0.6),
     DPScaffold(noise="seed", clip=0.5, epsilon=50.0, steps=3, rate=0.5),
+    Pate(noise="seed", epsilon=50.0, points=9, teachers=3, learning_rate=3e-3, teacher_epochs=3, digest_steps=4),
     PFedGP(embedding=8, inner_steps=3, train_chains=5),
     FedProto(learning_rate=3e-3, embedding=6, strength=2.0),
     FML(learning_rate=3e-3, messenger="mlp", messenger_options={"hidden": [7]}, alpha=0.3, beta=0.6),
@@ -131,6 +133,9 @@ def situation(method: Method[Any, Any], client: Client) -> tuple[State, Message]
         if isinstance(method, FedBNN) and method.head:
             state = dataclasses.replace(state, sent=near(logits, 1.0))
         return state, Message({"phi_bar": logits if method.consensus == "mean_logits" else logits.softmax(1)})
+    if isinstance(method, Pate):
+        logits = 3 * torch.randn(method.points, client.classes, generator=normal)
+        return state, Message({"labels": logits.softmax(1)})
     if isinstance(method, Local | LocalBNN):
         return state, Message()
     if isinstance(method, PFedBayes):
@@ -184,6 +189,8 @@ def ours(method: Method[Any, Any], client: Client, round_number: int = ROUND) ->
     if isinstance(method, DPFedSGD):  # keeps what it was sent, and sends whole numbers
         assert torch.equal(kept.pop("weights"), message.arrays["weights"])
         sent = {"sum": sent["sum"].double() * UNIT}
+    if isinstance(method, Pate):  # whole numbers
+        kept["votes"], sent = kept["votes"].double() * UNIT, {"votes": sent["votes"].double() * UNIT}
     if isinstance(method, FedBNN) and method.head:  # with the head that follows from the message
         asked = method.with_head(update.state, client, message)
         assert asked.head is not None
@@ -306,6 +313,8 @@ BAYES = {method.name: method for method in reversed(BAYESIAN)}
         (POINT["dp_fedsgd"], {"epsilon": 25.0}),
         (POINT["dp_scaffold"], {"clip": 1.0}),
         (POINT["dp_scaffold"], {"rate": 0.4}),
+        (POINT["pate"], {"epsilon": 25.0}),
+        (POINT["pate"], {"digest_steps": 3}),
         (POINT["scaffold"], {"rate": 0.033}),
         (POINT["feddyn"], {"alpha": 4.0}),
         (POINT["fedpd"], {"eta": 0.4}),

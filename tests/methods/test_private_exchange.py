@@ -405,7 +405,7 @@ def test_a_servers_state_can_be_saved_and_loaded(mechanism: Private, tmp_path: P
 
 
 # That protect what they send themselves, or send nothing that could be protected, stand last.
-PROTECTED = ("fedbnn", "fedbnn_paper", "fedmd", "dp_fedavg", "dp_fedsgd", "dp_scaffold", "local_bnn", "local")
+PROTECTED = ("fedbnn", "fedbnn_paper", "fedmd", "dp_fedavg", "dp_fedsgd", "dp_scaffold", "pate", "local_bnn", "local")
 REFUSED = tuple(name for name in METHODS if name not in PROTECTED)
 
 

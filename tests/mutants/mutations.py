@@ -41,6 +41,7 @@ OF_HEAD = "tests/privacy/test_head.py"
 OF_DP_FEDAVG = "tests/methods/test_dp_fedavg.py"
 OF_DP_FEDSGD = "tests/methods/test_dp_fedsgd.py"
 OF_DP_SCAFFOLD = "tests/methods/test_dp_scaffold.py"
+OF_PATE = "tests/methods/test_pate.py"
 OF_PLAN = "tests/privacy/test_plan.py"
 OF_ACCOUNTANT = "tests/privacy/test_accountant.py"
 OF_PROTOCOL = "tests/privacy/secure/test_protocol.py"
@@ -253,6 +254,34 @@ MUTATIONS = (
         "y = x - rate * self.steps * (control + correction)",
         "y = client.network.weights.clone()",
         (OF_DP_SCAFFOLD,),
+    ),
+    Mutation(
+        "the noise of PATE for one point",
+        "methods/pate.py",
+        "simplex_sensitivity(len(asked))",
+        "simplex_sensitivity(1)",
+        (OF_PATE,),
+    ),
+    Mutation(
+        "parts of PATE by a record's place",
+        "methods/pate.py",
+        "parts = [part_of(x, y, self.teachers) for x, y in zip(records.x, records.y, strict=True)]",
+        "parts = [place % self.teachers for place in range(len(records))]",
+        (OF_PATE,),
+    ),
+    Mutation(
+        "chance shared by teachers of PATE",
+        "methods/pate.py",
+        "with repeatable(own):",
+        "if own:",
+        (OF_PATE,),
+    ),
+    Mutation(
+        "multiplicity ignored by PATE",
+        "methods/pate.py",
+        "cost = Cost(composed_mu(z, client.multiplicity), gap=gap)",
+        "cost = Cost(composed_mu(z, 1), gap=gap)",
+        (OF_PATE,),
     ),
     Mutation(
         "updates of clients not clipped by the server",

@@ -27,6 +27,7 @@ from fedbnn.methods.fml import FML
 from fedbnn.methods.fola import FOLA
 from fedbnn.methods.local import Local
 from fedbnn.methods.local_bnn import LocalBNN
+from fedbnn.methods.pate import Pate
 from fedbnn.methods.pfedbayes import PFedBayes
 from fedbnn.methods.pfedgp import PFedGP
 from fedbnn.methods.pfedme import PFedMe
@@ -63,6 +64,7 @@ METHODS: dict[str, type[Method[Any, Any]]] = {
         DPFedAvg,
         DPFedSGD,
         DPScaffold,
+        Pate,
         LocalBNN,
         Local,
     )
@@ -98,5 +100,6 @@ __all__ = [
     "PFedBayes",
     "PFedGP",
     "PFedMe",
+    "Pate",
     "Scaffold",
 ]

@@ -88,6 +88,10 @@ PROTECTIONS: dict[str, Protection] = {
         (f"Fine-tuned{_AT_HOME}", _PERSON, _PUBLIC, _FOLDER),
         _brief("fine-tuned"),
     ),
+    "PATE": _by_ledger(
+        "Counts, with noise on each, of how models that were trained on parts of the client's records vote at some "
+        "points of the alignment set."
+    ),
     "DP-FedAvg": Protection(
         "The change that local training makes to a network's weights, clipped but without noise.",
         _ALL_BUT_SERVER,
