@@ -7,6 +7,7 @@ Vectors that cross the wire are flat; `to_module` and `from_module` translate, s
 channels-last in them and as torch likes it in a module.
 """
 
+import hashlib
 import math
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -27,6 +28,7 @@ from fedbnn.features.standard import standard_features
 from fedbnn.federation.method import Client
 from fedbnn.models.architectures import ModelSettings, build
 from fedbnn.models.network import view_of
+from fedbnn.privacy import noise_multiplier
 from tests import plain_head
 
 Tensors = list[Tensor]
@@ -334,6 +336,21 @@ def corrected_target(phi_bar: Tensor, own: Tensor, gamma: float, kind: str) -> T
 # --- DP-SGD -----------------------------------------------------------------------------------------------------------
 
 
+def noisy_sum(
+    module: nn.Module, x: Tensor, y: Tensor, index: Tensor, eps: Tensors, *, clip: float, sd: float
+) -> Tensors:
+    """The sum over these records of their clipped gradients, with noise, by vmap over records."""
+    named = dict(module.named_parameters())
+
+    def loss(weights: Arrays, record: Tensor, label: Tensor) -> Tensor:
+        return functional.cross_entropy(functional_call(module, weights, (record[None],)), label[None])
+
+    each = vmap(grad(loss), in_dims=(None, 0, 0))({name: p.detach() for name, p in named.items()}, x[index], y[index])
+    norms = torch.stack([g.flatten(1).norm(dim=1) for g in each.values()]).norm(dim=0)
+    scale = (clip / norms).clamp_max(1)
+    return [torch.einsum("r,r...->...", scale, each[name]) + sd * e for name, e in zip(named, eps, strict=True)]
+
+
 def dp_sgd(
     module: nn.Module,
     x: Tensor,
@@ -346,21 +363,13 @@ def dp_sgd(
     rate: float,
     expected: float,
 ) -> None:
-    """SGD on (sum of clipped gradients of records + noise) / expected batch, by vmap over records."""
+    """SGD on (sum of clipped gradients of records + noise) / expected batch."""
     module.train()
-    named = dict(module.named_parameters())
-    sgd = torch.optim.SGD(named.values(), lr=rate)
-
-    def loss(weights: Arrays, record: Tensor, label: Tensor) -> Tensor:
-        return functional.cross_entropy(functional_call(module, weights, (record[None],)), label[None])
-
-    of_records = vmap(grad(loss), in_dims=(None, 0, 0))
+    parameters = list(module.parameters())
+    sgd = torch.optim.SGD(parameters, lr=rate)
     for index, eps in zip(samples, noise, strict=False):
-        each = of_records({name: p.detach() for name, p in named.items()}, x[index], y[index])
-        norms = torch.stack([g.flatten(1).norm(dim=1) for g in each.values()]).norm(dim=0)
-        scale = (clip / norms).clamp_max(1)
-        for (name, parameter), e in zip(named.items(), eps, strict=True):
-            parameter.grad = (torch.einsum("r,r...->...", scale, each[name]) + sd * e) / expected
+        for parameter, total in zip(parameters, noisy_sum(module, x, y, index, eps, clip=clip, sd=sd), strict=True):
+            parameter.grad = total / expected
         sgd.step()
 
 
@@ -527,6 +536,7 @@ class PlainClient:
     classes: int
     clients: int
     made: Callable[[ModelSettings | None, int], nn.Module]
+    first: Tensor  # the weights that its model begins with
 
     @classmethod
     def of(cls, client: Client, outputs: int | None = None) -> "PlainClient":
@@ -542,6 +552,7 @@ class PlainClient:
             classes=client.classes,
             clients=client.clients,
             made=lambda model, outputs: build(model or client.model, shape, outputs),
+            first=client.initial_weights(),
         )
 
 
@@ -945,6 +956,12 @@ def fedmd(method: Any, client: PlainClient, now: Situation) -> Outcome:
     return Outcome({"weights": weights}, {"phi": on_alignment()})
 
 
+def poisson_batches(method: Any, client: PlainClient, now: Situation, count: int) -> Tensors:
+    sample = now.rng.child("sample").torch()
+    uniforms = [torch.rand(len(client.x), generator=sample, dtype=torch.float64) for _ in range(count)]
+    return [torch.where(one < method.sampling_rate)[0] for one in uniforms]
+
+
 def dp_fedavg(method: Any, client: PlainClient, now: Situation) -> Outcome:
     start = now.message["weights"]
     to_module(start, client.module)
@@ -952,22 +969,72 @@ def dp_fedavg(method: Any, client: PlainClient, now: Situation) -> Outcome:
         weights = _own_training(method, client, now)
         update = (weights - start) * min(1.0, method.clip / float((weights - start).norm()))
         return Outcome({"weights": weights}, {"weights": update})
-    sample = now.rng.child("sample").torch()
-    n, q = len(client.x), method.sampling_rate
-    batches = [torch.where(torch.rand(n, generator=sample, dtype=torch.float64) < q)[0] for _ in range(method.steps)]
     dp_sgd(
         client.module,
         client.x,
         client.y,
-        batches,
+        poisson_batches(method, client, now, method.steps),
         now.noise(now.rng.child("noise").torch(), client.module, torch.float64),
         clip=method.clip,
         sd=method.noise_multiplier(client.rounds) * method.clip,
         rate=method.private_rate,
-        expected=q * method.records,
+        expected=method.sampling_rate * method.records,
     )
     weights = from_module(client.module)
     return Outcome({"weights": weights}, {"weights": weights})
+
+
+def dp_fedsgd(method: Any, client: PlainClient, now: Situation) -> Outcome:
+    to_module(now.message["weights"], client.module)
+    [index] = poisson_batches(method, client, now, 1)
+    eps = next(now.noise(now.rng.child("noise").torch(), client.module, torch.float64))
+    sd = method.noise_multiplier(client.rounds) * method.clip
+    total = noisy_sum(client.module, client.x, client.y, index, eps, clip=method.clip, sd=sd)
+    return Outcome({}, {"sum": flat(total).double()})
+
+
+def dp_scaffold(method: Any, client: PlainClient, now: Situation) -> Outcome:
+    """In the warm-up nothing moves."""
+    module = to_module(now.message["weights"], client.module)
+    noise = now.noise(now.rng.child("noise").torch(), module, torch.float64)
+    correction = pieces(now.message["control"] - now.state["carried"], module)
+    sd, met = method.noise_multiplier(client.rounds) * method.clip, []
+    for index, eps in zip(poisson_batches(method, client, now, method.steps), noise, strict=False):
+        total = noisy_sum(module, client.x, client.y, index, eps, clip=method.clip, sd=sd)
+        gradient = [one / (method.sampling_rate * method.records) for one in total]
+        met.append(flat(gradient))
+        if now.round_number > 0:
+            with torch.no_grad():
+                for parameter, one, by in zip(module.parameters(), gradient, correction, strict=True):
+                    parameter.sub_(method.rate * (one + by))
+    y, control = from_module(module), torch.stack(met).mean(0)
+    return Outcome({"weights": y, "carried": control}, {"weights": y, "control": control})
+
+
+def pate(method: Any, client: PlainClient, now: Situation) -> Outcome:
+    """The student, and the noisy counts of teachers that begin at the module's own first weights."""
+    count = min(method.points, len(client.alignment))
+    points = client.alignment[[number * len(client.alignment) // count for number in range(count)]]
+    module = to_module(now.state["weights"], client.module)
+    if "labels" in now.message:
+        order = step_order(count, method.digest_steps, method.digest_batch, now.rng.child("digest").torch())
+        train(module, points, now.message["labels"], order, method.digest_learning_rate)
+    weights = _own_training(method, client, now)
+    contents = [x.numpy().tobytes() + y.numpy().tobytes() for x, y in zip(client.x, client.y, strict=True)]
+    hashes = [int.from_bytes(hashlib.sha256(one).digest()[:8], "little") for one in contents]
+    parts = torch.tensor([one % method.teachers for one in hashes])
+    counts = torch.zeros(count, client.classes, dtype=torch.float64)
+    for number in range(method.teachers):
+        x, y = client.x[parts == number], client.y[parts == number]
+        generator = now.rng.child("teacher", number, "order").torch()
+        order = epoch_order(len(x), method.teacher_epochs, client.batch, generator)
+        if len(x):
+            train(to_module(client.first, module), x, y, order, method.learning_rate, method.weight_decay)
+            counts += functional.one_hot(outputs(module, points).argmax(1), client.classes)
+    z = noise_multiplier(method.epsilon * (1 - 1e-4), method.delta)
+    noise = torch.empty(counts.numel(), dtype=torch.float64).normal_(generator=now.rng.child("noise").torch())
+    votes = counts + z * math.sqrt(2 * count) * noise.view_as(counts)
+    return Outcome({"weights": weights, "votes": votes}, {"votes": votes})
 
 
 def pfedgp(method: Any, client: PlainClient, now: Situation) -> Outcome:
@@ -1122,6 +1189,9 @@ TURNS: dict[str, Callable[[Any, PlainClient, Situation], Outcome]] = {
     "lr_bpfl": lr_bpfl,
     "fedma": fedavg,  # what FedMA adds is at the server
     "dp_fedavg": dp_fedavg,
+    "dp_fedsgd": dp_fedsgd,
+    "dp_scaffold": dp_scaffold,
+    "pate": pate,
     "local_bnn": local_bnn,
     "local": local,
 }

@@ -346,6 +346,7 @@ def test_ledgers_of_the_configuration_are_left_alone(quick, tmp_path):
         (["privacy.mechanism=dp_teacher"], {"minutes": 0.0}, "minutes = 0.0: must be above 0"),
         (["privacy.mechanism=dp_teacher"], {"workers": 0}, "workers = 0: must be at least 1"),
         (["method=dp_fedavg", "methods.dp_fedavg.noise=seed"], {}, "methods.dp_fedavg.noise = 'seed'"),
+        (["method=pate"], {}, "method 'pate': there is no attack on it yet"),
         (
             ["privacy.mechanism=dp_moments", "privacy.aggregation=secure", "partition.clients=20"],
             {},

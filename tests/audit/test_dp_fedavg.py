@@ -11,7 +11,7 @@ from scipy.special import ndtr
 from fedbnn.audit.claims import claim_of, subsampled_mu
 from fedbnn.audit.configuration import audit
 from fedbnn.audit.trials import prepared_attack
-from fedbnn.methods import dp_fedavg
+from fedbnn.methods import dp_fedavg, noisy_sums
 from fedbnn.privacy import discrete
 from fedbnn.privacy.accountant import gaussian_epsilon, gaussian_mu, subsampled_epsilon
 from fedbnn.runs.config import load_config
@@ -88,7 +88,7 @@ def test_the_claim_of_clients():
 
 def test_a_canary_moves_every_step_by_the_clip(monkeypatch, tmp_path):
     """Along a known direction, and nothing else moves; sampled by half, in the steps that drew it."""
-    monkeypatch.setattr(dp_fedavg, "with_noise", lambda total, *_: total)
+    monkeypatch.setattr(noisy_sums, "with_noise", lambda total, *_: total)
 
     def moved(**settings):
         config = configured(**settings)
@@ -126,7 +126,8 @@ def test_a_denominator_that_depends_on_the_records_is_caught(monkeypatch):
 
 def half_the_noise(monkeypatch):
     honest = dp_fedavg.with_noise
-    monkeypatch.setattr(dp_fedavg, "with_noise", lambda total, sd, *rest: honest(total, 0.5 * sd, *rest))
+    for module in (noisy_sums, dp_fedavg):  # of records, and of the server
+        monkeypatch.setattr(module, "with_noise", lambda total, sd, *rest: honest(total, 0.5 * sd, *rest))
 
 
 def test_steps_with_half_the_noise_are_caught(monkeypatch):
@@ -135,8 +136,8 @@ def test_steps_with_half_the_noise_are_caught(monkeypatch):
 
 
 def test_unclipped_gradients_are_caught(monkeypatch):
-    honest = dp_fedavg.clipped_grid_sum
-    monkeypatch.setattr(dp_fedavg, "clipped_grid_sum", lambda network, x, y, clip: honest(network, x, y, 2 * clip))
+    honest = noisy_sums.clipped_grid_sum
+    monkeypatch.setattr(noisy_sums, "clipped_grid_sum", lambda network, x, y, clip: honest(network, x, y, 2 * clip))
     assert audit(configured(epsilon=12.0, sampling_rate=1.0), trials=400, confidence=0.9).caught
 
 

@@ -50,6 +50,9 @@ VARIANTS = {
     "lr_bpfl": ["personal", "global", "global_own_prior"],
     "fedma": ["global", "fine_tuned", "global_own_prior"],
     "dp_fedavg": ["global", "fine_tuned", "global_own_prior"],
+    "dp_fedsgd": ["global", "fine_tuned", "global_own_prior"],
+    "dp_scaffold": ["global", "fine_tuned", "global_own_prior"],
+    "pate": ["personal"],
     "local_bnn": ["personal"],
     "local": ["personal"],
 }

@@ -53,14 +53,8 @@ RNG = Stream((0, "test"))
 BY_RECORDS: tuple[Averaging[Any], ...] = (FedAvg(), FedProx(), PFedMe(), FedRep())
 UNIFORM: tuple[Averaging[Any], ...] = (PFedBayes(), PFedGP(embedding=8), DPFedAvg(sampling_rate=1.0))
 ALL: tuple[Method[Any, Any], ...] = (*BY_RECORDS, *UNIFORM, FOLA(), Scaffold(), FedOpt(), FedDyn(), FedPD(), FedSplit())
-ELSEWHERE = (
-    "fedbe",
-    "fedpa",
-    "pvi",
-    "fedppd",
-    "lr_bpfl",
-    "fedma",
-)  # what else is true of them is in tests of their own
+# What else is true of them is in tests of their own.
+ELSEWHERE = ("fedbe", "fedpa", "pvi", "fedppd", "lr_bpfl", "fedma", "dp_fedsgd", "dp_scaffold")
 NAMES = (*(method.name for method in ALL), *ELSEWHERE)
 
 

@@ -8,43 +8,39 @@ from typing import Any, Literal
 
 import pytest
 import torch
-from dp_accounting import dp_event
-from dp_accounting.pld import PLDAccountant
-from scipy.optimize import brentq
-from scipy.stats import kstest, norm
 from torch import Tensor
-from torch.func import functional_call, grad, vmap
-from torch.nn import functional
 
 import fedbnn
 from fedbnn.base.errors import UserError
 from fedbnn.base.randomness import Stream
 from fedbnn.data import DataSettings, PartitionSettings, federate, load_dataset
-from fedbnn.federation.engines import Site
 from fedbnn.federation.loop import Federation, roster_of
 from fedbnn.federation.message import Message, Numbers
 from fedbnn.federation.method import Client, Promise, Roster
 from fedbnn.methods import DPFedAvg
-from fedbnn.methods import dp_fedavg as module
+from fedbnn.methods import noisy_sums as module
 from fedbnn.methods.averaging import Global
 from fedbnn.methods.dp_fedavg import clip_update
 from fedbnn.privacy import Budget, Ledger, PrivacySettings, poisson_batch
 from fedbnn.privacy.overview import overview
 from fedbnn.runs.config import load_config
 from fedbnn.runs.folder import read_json
-from tests.federation_sample import first_message, small_sites, with_client
+from tests.federation_sample import first_message, small_sites
+from tests.noisy_sample import (
+    RECORDS,
+    SITES,
+    SIZE,
+    assert_normal,
+    clipped_gradients,
+    gaussian_epsilon,
+    independent_epsilon,
+    planned,
+    with_ledger,
+)
 
 RNG = Stream((0, "test"))
-SITES = small_sites(4, models=("mlp",))
-SIZE = 9610
-RECORDS = 12  # of each of these clients; and what they are told to stand for, unless a test says otherwise
 Level = Literal["record", "user"]
 LEVELS: tuple[Level, ...] = ("record", "user")
-
-
-def planned(rounds: int, sites: list[Site] | None = None) -> list[Site]:
-    """The sites of a federation for which so many rounds are planned."""
-    return [with_client(site, rounds=rounds) for site in sites or SITES]
 
 
 def upload(method: DPFedAvg, client: Client, start: Tensor, rng: Stream = RNG, round_number: int = 1) -> Tensor:
@@ -52,29 +48,6 @@ def upload(method: DPFedAvg, client: Client, start: Tensor, rng: Stream = RNG, r
     return method.client_update(method.client_init(client), client, message, round_number, rng).message.arrays[
         "weights"
     ]
-
-
-def clipped_gradients(client: Client, weights: Tensor, index: Tensor, clip: float) -> Tensor:
-    """The sum over these records of their gradients, each cut to `clip`, by torch.func."""
-    network, offset, values = client.network, 0, {}
-    for name, parameter in network.module.named_parameters():
-        values[name] = weights[offset : offset + parameter.numel()].view(parameter.shape)
-        offset += parameter.numel()
-
-    def loss(at: dict[str, Tensor], x: Tensor, y: Tensor) -> Tensor:
-        return functional.cross_entropy(functional_call(network.module, at, (x[None],)), y[None])
-
-    each = vmap(grad(loss), (None, 0, 0))(values, client.train.x[index], client.train.y[index])
-    rows = torch.cat([g.flatten(1) for g in each.values()], 1)
-    return (rows * (clip / rows.norm(dim=1, keepdim=True)).clamp_max(1)).sum(0)
-
-
-def assert_normal(noise: Tensor, sd: float) -> None:
-    """Independent draws of N(0, sd^2), within four standard errors."""
-    z = noise.double() / sd
-    assert abs(z.mean()) < 4 / math.sqrt(len(z))
-    assert abs(z.var() - 1) < 4 * math.sqrt(2 / len(z))
-    assert kstest(z.numpy(), norm.cdf).pvalue > 1e-3
 
 
 # Record level: DP-SGD at the client
@@ -153,27 +126,6 @@ def test_the_step_taken_is_clipped_by_record() -> None:
 
 
 # Accounting
-
-
-def independent_epsilon(noise: float, rate: float, steps: int, delta: float) -> float:
-    """By dp-accounting's own accountant of privacy loss distributions."""
-    accountant = PLDAccountant(value_discretization_interval=1e-3)
-    accountant.compose(dp_event.PoissonSampledDpEvent(rate, dp_event.GaussianDpEvent(noise)), steps)
-    return float(accountant.get_epsilon(delta))
-
-
-def gaussian_epsilon(noise: float, releases: int, delta: float) -> float:
-    """The epsilon of unsampled releases, from Balle and Wang's formula by another root finder."""
-    mu = math.sqrt(releases) / noise
-
-    def excess(epsilon: float) -> float:
-        return float(norm.cdf(mu / 2 - epsilon / mu) - math.exp(epsilon) * norm.cdf(-mu / 2 - epsilon / mu) - delta)
-
-    return float(brentq(excess, 0, 100, xtol=1e-10))
-
-
-def with_ledger(client: Client, folder: Path, **changes: Any) -> Client:
-    return dataclasses.replace(client, ledgers=folder, **changes)
 
 
 def taken(method: DPFedAvg, client: Client, turns: int) -> float:

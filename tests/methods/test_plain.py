@@ -26,6 +26,8 @@ from fedbnn.methods import (
     PVI,
     BetaPredBayes,
     DPFedAvg,
+    DPFedSGD,
+    DPScaffold,
     FedAvg,
     FedBE,
     FedBNN,
@@ -47,6 +49,7 @@ from fedbnn.methods import (
     FlexiFed,
     Local,
     LocalBNN,
+    Pate,
     PFedBayes,
     PFedGP,
     PFedMe,
@@ -54,6 +57,7 @@ from fedbnn.methods import (
 )
 from fedbnn.methods.mutual import MutualLearning
 from fedbnn.models.architectures import build
+from fedbnn.privacy.sums import UNIT
 from tests.federation_sample import small_sites
 from tests.plain_torch import (
     TURNS,
@@ -91,6 +95,9 @@ POINTS = (
     FedMA(learning_rate=3e-3, weight_decay=0.1),
     DPFedAvg(level="record", noise="seed", steps=3, clip=0.5, epsilon=50.0, private_rate=0.5),
     DPFedAvg(level="user", noise="seed", learning_rate=3e-3, clip=0.05),
+    DPFedSGD(noise="seed", clip=0.5, epsilon=50.0, sampling_rate=0.6),
+    DPScaffold(noise="seed", clip=0.5, epsilon=50.0, steps=3, rate=0.5),
+    Pate(noise="seed", epsilon=50.0, points=9, teachers=3, learning_rate=3e-3, teacher_epochs=3, digest_steps=4),
     PFedGP(embedding=8, inner_steps=3, train_chains=5),
     FedProto(learning_rate=3e-3, embedding=6, strength=2.0),
     FML(learning_rate=3e-3, messenger="mlp", messenger_options={"hidden": [7]}, alpha=0.3, beta=0.6),
@@ -135,6 +142,9 @@ def situation(method: Method[Any, Any], client: Client) -> tuple[State, Message]
         if isinstance(method, FedBNN) and method.head:
             state = dataclasses.replace(state, sent=near(logits, 1.0))
         return state, Message({"phi_bar": logits if method.consensus == "mean_logits" else logits.softmax(1)})
+    if isinstance(method, Pate):
+        logits = 3 * torch.randn(method.points, client.classes, generator=normal)
+        return state, Message({"labels": logits.softmax(1)})
     if isinstance(method, Local | LocalBNN):
         return state, Message()
     if isinstance(method, PFedBayes):
@@ -193,6 +203,11 @@ def ours(method: Method[Any, Any], client: Client, round_number: int = ROUND) ->
     update = method.client_update(state, client, message, round_number, RNG)
     sent = {name: array for name, array in update.message.arrays.items() if name not in ("records", "weight")}
     kept = {name: value for name, value in update.state.tensors().items() if name != "taken"}
+    if isinstance(method, DPFedSGD):  # keeps what it was sent, and sends whole numbers
+        assert torch.equal(kept.pop("weights"), message.arrays["weights"])
+        sent = {"sum": sent["sum"].double() * UNIT}
+    if isinstance(method, Pate):  # whole numbers
+        kept["votes"], sent = kept["votes"].double() * UNIT, {"votes": sent["votes"].double() * UNIT}
     if isinstance(method, FedBNN) and method.head:  # with the head that follows from the message
         asked = method.with_head(update.state, client, message)
         assert asked.head is not None
@@ -262,6 +277,15 @@ def test_folas_first_turn_is_what_plain_torch_makes_of_it() -> None:
     assert max(first_turn(FOLA(learning_rate=3e-3)).values()) < SAME
 
 
+def test_the_warm_up_of_dp_scaffold_is_what_plain_torch_makes_of_it() -> None:
+    """Weights do not move in it, so that only control variates can be compared by how far they moved."""
+    client, method = a_client("mlp"), POINT["dp_scaffold"]
+    one, other = ours(method, client, 0), plainly(method, client, 0)
+    assert torch.equal(one.message["weights"], other.message["weights"])
+    found = deviations(method, client, one, other)
+    assert max(found["state.carried.0"], found["message.control.0"]) < SAME
+
+
 def test_pfedbayes_starts_its_first_turn_at_the_servers_distribution() -> None:
     """At q = w. Autograd's own rounding moves rho where the true gradient is zero, so rho is compared more loosely,
     and w's, which has little else to move it, not at all: tests/bayes/test_fit.py and test_pfedbayes.py do that.
@@ -306,6 +330,12 @@ BAYES = {method.name: method for method in reversed(BAYESIAN)}
         (POINT["fedrep"], {"weight_decay": 0.2}),
         (POINT["dp_fedavg"], {"clip": 1.0}),
         (POINT["dp_fedavg"], {"epsilon": 25.0}),
+        (POINT["dp_fedsgd"], {"clip": 1.0}),
+        (POINT["dp_fedsgd"], {"epsilon": 25.0}),
+        (POINT["dp_scaffold"], {"clip": 1.0}),
+        (POINT["dp_scaffold"], {"rate": 0.4}),
+        (POINT["pate"], {"epsilon": 25.0}),
+        (POINT["pate"], {"digest_steps": 3}),
         (POINT["scaffold"], {"rate": 0.033}),
         (POINT["feddyn"], {"alpha": 4.0}),
         (POINT["fedpd"], {"eta": 0.4}),

@@ -9,7 +9,19 @@ from fedbnn.base.randomness import Stream, repeatable
 from fedbnn.federation.engines import InProcess
 from fedbnn.federation.loop import Federation, roster_of
 from fedbnn.federation.regression_evaluation import REGRESSION_SCORES
-from fedbnn.methods import DPFedAvg, FedAvg, FedBNN, FedBNNPaper, FedDF, FedMD, FedProx, PFedGP
+from fedbnn.methods import (
+    DPFedAvg,
+    DPFedSGD,
+    DPScaffold,
+    FedAvg,
+    FedBNN,
+    FedBNNPaper,
+    FedDF,
+    FedMD,
+    FedProx,
+    Pate,
+    PFedGP,
+)
 from fedbnn.models.regression import Mixture
 from fedbnn.models.training import TrainingSettings
 from fedbnn.privacy import PrivacySettings
@@ -97,7 +109,9 @@ def test_a_consensus_is_learned_in_mean_and_variance(method):
     assert float(said[:, 1].exp().mean()) == pytest.approx(0.25, abs=0.1)
 
 
-@pytest.mark.parametrize("method", [FedDF(), PFedGP(), DPFedAvg()], ids=lambda one: one.name)
+@pytest.mark.parametrize(
+    "method", [FedDF(), PFedGP(), DPFedAvg(), DPFedSGD(), DPScaffold(), Pate()], ids=lambda one: one.name
+)
 def test_methods_of_classes_refuse_in_one_line(method):
     with pytest.raises(
         UserError, match=f"^method '{method.name}' is for classification, but data.task = 'regression'$"

@@ -29,6 +29,7 @@ SUMS = "privacy/sums.py"
 HEAD = "privacy/head.py"
 ACCOUNT = "privacy/account.py"
 DP_FEDAVG = "methods/dp_fedavg.py"
+NOISY_SUMS = "methods/noisy_sums.py"
 
 AUDIT = "tests/audit/test_audit.py"
 OF_LEDGER = "tests/privacy/test_ledger.py"
@@ -38,6 +39,9 @@ OF_GATE = "tests/privacy/test_release_gate.py"
 OF_SUMS = "tests/privacy/test_sums.py"
 OF_HEAD = "tests/privacy/test_head.py"
 OF_DP_FEDAVG = "tests/methods/test_dp_fedavg.py"
+OF_DP_FEDSGD = "tests/methods/test_dp_fedsgd.py"
+OF_DP_SCAFFOLD = "tests/methods/test_dp_scaffold.py"
+OF_PATE = "tests/methods/test_pate.py"
 OF_PLAN = "tests/privacy/test_plan.py"
 OF_ACCOUNTANT = "tests/privacy/test_accountant.py"
 OF_PROTOCOL = "tests/privacy/secure/test_protocol.py"
@@ -176,7 +180,7 @@ MUTATIONS = (
     ),
     Mutation(
         "sampling is not secret",
-        DP_FEDAVG,
+        NOISY_SUMS,
         "poisson_batch(len(records), self.sampling_rate, sample)",
         "poisson_batch(len(records), self.sampling_rate, torch.Generator().manual_seed(client.seed))",
         (OF_DP_FEDAVG,),
@@ -184,23 +188,100 @@ MUTATIONS = (
     Mutation(
         "a denominator that depends on the records",
         DP_FEDAVG,
-        "expected = self.sampling_rate * self.records",
-        "expected = self.sampling_rate * len(records)",
+        "(self.sampling_rate * self.records)",
+        "(self.sampling_rate * len(client.train))",
         (OF_DP_FEDAVG,),
     ),
     Mutation(
         "warm-up of DP-FedAvg not counted",
-        DP_FEDAVG,
+        NOISY_SUMS,
         "self.releases(rounds + 1)",
         "self.releases(rounds)",
         (OF_DP_FEDAVG,),
     ),
     Mutation(
         "multiplicity ignored by DP-FedAvg",
-        DP_FEDAVG,
+        NOISY_SUMS,
         "self.noise_multiplier(client.rounds, client.multiplicity)",
         "self.noise_multiplier(client.rounds)",
         (OF_DP_FEDAVG,),
+    ),
+    Mutation(
+        "half the noise of noisy sums",
+        NOISY_SUMS,
+        "with_noise(total, z * self.clip,",
+        "with_noise(total, 0.5 * z * self.clip,",
+        (OF_DP_FEDSGD,),
+    ),
+    Mutation(
+        "one client's part charged of noisy sums",
+        NOISY_SUMS,
+        "sums = self.sums_in_turn * client.multiplicity",
+        "sums = self.sums_in_turn",
+        (OF_DP_FEDSGD,),
+    ),
+    Mutation(
+        "rounds beyond the plan of noisy sums",
+        NOISY_SUMS,
+        "if round_number > client.rounds:",
+        "if round_number > client.rounds + 1:",
+        (OF_DP_FEDSGD,),
+    ),
+    Mutation(
+        "the round left out of the question for noisy sums",
+        NOISY_SUMS,
+        'asked = {"round": round_number, "z": z}',
+        'asked = {"z": z}',
+        (OF_DP_FEDSGD,),
+    ),
+    Mutation(
+        "the weights left out of the question for noisy sums",
+        "methods/own_budget.py",
+        "digest_of(self.mechanism, *(one.cpu() for one in given), ",
+        "digest_of(self.mechanism, ",
+        (OF_DP_FEDSGD,),
+    ),
+    Mutation(
+        "the own control variate left out of the question of DP-SCAFFOLD",
+        "methods/dp_scaffold.py",
+        "(x, c, state.carried)",
+        "(x, c)",
+        (OF_DP_SCAFFOLD,),
+    ),
+    Mutation(
+        "the weights of DP-SCAFFOLD from outside the release",
+        "methods/dp_scaffold.py",
+        "y = x - rate * self.steps * (control + correction)",
+        "y = client.network.weights.clone()",
+        (OF_DP_SCAFFOLD,),
+    ),
+    Mutation(
+        "the noise of PATE for one point",
+        "methods/pate.py",
+        "simplex_sensitivity(len(asked))",
+        "simplex_sensitivity(1)",
+        (OF_PATE,),
+    ),
+    Mutation(
+        "parts of PATE by a record's place",
+        "methods/pate.py",
+        "parts = [part_of(x, y, self.teachers) for x, y in zip(records.x, records.y, strict=True)]",
+        "parts = [place % self.teachers for place in range(len(records))]",
+        (OF_PATE,),
+    ),
+    Mutation(
+        "chance shared by teachers of PATE",
+        "methods/pate.py",
+        "with repeatable(own):",
+        "if own:",
+        (OF_PATE,),
+    ),
+    Mutation(
+        "multiplicity ignored by PATE",
+        "methods/pate.py",
+        "cost = Cost(composed_mu(z, client.multiplicity), gap=gap)",
+        "cost = Cost(composed_mu(z, 1), gap=gap)",
+        (OF_PATE,),
     ),
     Mutation(
         "updates of clients not clipped by the server",

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from fedbnn.methods.dp_fedavg import DPFedAvg
+from fedbnn.methods import DPFedAvg, DPFedSGD, DPScaffold, Pate
 from fedbnn.privacy.mechanism import MECHANISMS
 from fedbnn.report import write_report
 from fedbnn.report.privacy import Guarantee, all_protected, briefly, explained, in_words, protected
@@ -34,8 +34,13 @@ def read(folder: Path) -> tuple[Reader, str]:
 
 def test_every_mechanism_that_a_result_can_name_has_its_words(tmp_path: Path) -> None:
     own, client = set(), small_sites(1, rounds=2, ledgers=tmp_path)[0].client
-    for level in ("record", "user"):
-        method = DPFedAvg(level=level, sampling_rate=1.0)
+    for method in (
+        DPFedAvg(sampling_rate=1.0),
+        DPFedAvg(level="user"),
+        DPFedSGD(),
+        DPScaffold(sampling_rate=1.0),
+        Pate(),
+    ):
         spent = method.privacy_spent(client, 3)
         assert spent is not None
         own.add(spent.mechanism)

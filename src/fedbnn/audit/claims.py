@@ -19,7 +19,8 @@ from scipy.special import ndtr, ndtri
 
 from fedbnn.base.errors import UserError
 from fedbnn.federation.method import Client, Method
-from fedbnn.methods.dp_fedavg import DPFedAvg
+from fedbnn.methods.noisy_sums import NoisySums
+from fedbnn.methods.own_budget import OwnBudget
 from fedbnn.privacy.accountant import gaussian_epsilon, gaussian_mu, subsampled_epsilon, subsampled_noise
 from fedbnn.privacy.cost import Budget
 
@@ -53,14 +54,14 @@ def claim_of(method: Method[Any, Any], client: Client) -> Claim:
     promise = method.protects(privacy)
     if promise is None:
         setting = f"privacy.mechanism = '{privacy.mechanism}'"
-        if isinstance(method, DPFedAvg):
+        if isinstance(method, OwnBudget):
             setting = f"methods.{method.name}.noise = '{method.noise}'"
         raise UserError(f"{setting}: nothing is promised that could be refuted")
-    if isinstance(method, DPFedAvg):
-        turns = client.rounds + 1
+    if isinstance(method, NoisySums):
+        sums = method.releases(client.rounds + 1)
         if promise.unit == "client":
-            return _gaussian(method.name, promise.budget, turns, 1)
-        return _subsampled(promise.budget, method.sampling_rate, method.steps * turns, client.multiplicity, method.name)
+            return _gaussian(method.name, promise.budget, sums, 1)
+        return _subsampled(promise.budget, method.sampling_rate, sums, client.multiplicity, method.name)
     return _gaussian(privacy.mechanism, promise.budget, privacy.planned(client.rounds), client.multiplicity)
 
 

@@ -1,11 +1,12 @@
-"""Attacks on DP-FedAvg: whether a record is in a client's DP-SGD, or a client in the server's sum.
+"""Attacks on noisy sums of gradients: whether a record is in those of a client, or a client in the server's sum.
 
 Record level. The adversary is the server, which has chosen the model (one linear layer), the records (as many as the
 client has, 20 at most, all zeros, of class a; the canary is one more of class b) and the weights that it sends: only
 the layer's biases count for such records, and that of a is so large that the gradient of all others vanishes, whatever
 noise there is. The canary's is e_a - e_b in every step, longer than C for the default C, so it is a canary in gradient
-space: the sum of a round's noisy gradients, which is what the weights moved by, has C times the number of steps that
-drew it along a known direction. Single steps are not seen, so of subsampled steps a little is lost.
+space: the sum of a round's noisy gradients has C times the number of steps that drew it along a known direction. It is
+what DP-FedAvg's weights moved by, what DP-FedSGD sends as it is, and DP-SCAFFOLD's control variate. Single steps of
+several are not seen, so of subsampled steps a little is lost.
 
 In the end it asks for a round beyond the plan, and for the last round once more with other weights: both must be
 refused, or must not be of any use.
@@ -17,6 +18,7 @@ beyond the plan must be refused. Nothing of clients' local training is run.
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -29,8 +31,11 @@ from fedbnn.federation.message import Message
 from fedbnn.federation.method import Client, Roster
 from fedbnn.methods.averaging import Global
 from fedbnn.methods.dp_fedavg import DPFedAvg
+from fedbnn.methods.dp_scaffold import DPScaffold
+from fedbnn.methods.noisy_sums import NoisySums
 from fedbnn.models.architectures import ModelSettings
 from fedbnn.models.training import Records
+from fedbnn.privacy.sums import UNIT
 
 _MOST_RECORDS = 20  # each one's gradient takes its time, and the others' are zero; fewer hide no better
 _SURE = 1e3  # bias of a class that is sure, with noise on it or not
@@ -43,12 +48,14 @@ def linear(input_shape: tuple[int, ...], classes: int) -> nn.Module:
     return nn.Sequential(nn.Flatten(), nn.Linear(torch.Size(input_shape).numel(), classes))
 
 
-def attack_on_weights(method: DPFedAvg, client: Client, roster: Roster, facts: bool) -> Attack:
-    """The attack that suits the level of this method; `facts`: whether diagnostics leave, too."""
-    return _on_steps(method, client, facts) if method.level == "record" else _on_sum(method, roster)
+def attack_on_weights(method: NoisySums[Any, Any], client: Client, roster: Roster, facts: bool) -> Attack:
+    """The attack that suits what this method hides; `facts`: whether diagnostics leave, too."""
+    if isinstance(method, DPFedAvg) and method.unit == "client":
+        return _on_sum(method, roster)
+    return _on_steps(method, client, facts)
 
 
-def _on_steps(method: DPFedAvg, client: Client, facts: bool) -> Attack:
+def _on_steps(method: NoisySums[Any, Any], client: Client, facts: bool) -> Attack:
     count, a, b = min(len(client.train), _MOST_RECORDS), 0, 1
     x, y = torch.zeros_like(client.train.x[:1]), torch.tensor([a, b])
     client = replace(
@@ -65,12 +72,20 @@ def _on_steps(method: DPFedAvg, client: Client, facts: bool) -> Attack:
     starts = [_sure(size, client.classes, a, turn) for turn in range(len(rounds))]
 
     def read(turn: int, reply: Message) -> Reading:
-        moved = (starts[turn] - reply.arrays["weights"]).double()
+        moved = _gradient(starts[turn], reply)
         return Reading([float(moved @ direction)], float(moved.square().mean()))
 
-    messages = [Message({"weights": start}) for start in starts]
+    also = {"control": torch.zeros(size)} if isinstance(method, DPScaffold) else {}
+    messages = [Message({"weights": start, **also}) for start in starts]
     turns = answers(method, (client, present), messages, rounds, facts)
     return Attack(len(rounds), client.rounds + 1, turns, read, 1)
+
+
+def _gradient(start: Tensor, reply: Message) -> Tensor:
+    """What a reply tells of the sum of its noisy gradients, up to a factor."""
+    if "sum" in reply.arrays:
+        return reply.arrays["sum"].double() * UNIT
+    return (reply.arrays["control"] if "control" in reply.arrays else start - reply.arrays["weights"]).double()
 
 
 def _sure(size: int, classes: int, a: int, turn: int) -> Tensor:

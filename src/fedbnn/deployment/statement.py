@@ -18,8 +18,8 @@ from fedbnn.deployment.site_file import read_site
 from fedbnn.deployment.state import remembered_site, runs_in
 from fedbnn.deployment.terms import Terms, read_terms
 from fedbnn.federation.method import Method
-from fedbnn.methods import DPFedAvg
 from fedbnn.methods.alone import Alone
+from fedbnn.methods.own_budget import OwnBudget
 from fedbnn.methods.registry import known_method
 from fedbnn.privacy import PrivacySettings
 from fedbnn.privacy.account import ledgers_in
@@ -272,7 +272,7 @@ def _read_config(folder: Path, known: Known) -> None:
 
 def _sent(method: Method[Any, Any] | None, privacy: PrivacySettings) -> str:
     """What leaves a client, in the words of the report."""
-    if isinstance(method, DPFedAvg):
-        return PROTECTIONS["DP-SGD" if method.level == "record" else "DP-FedAvg"].sent
+    if isinstance(method, OwnBudget):
+        return PROTECTIONS[method.mechanism].sent
     found = PROTECTIONS.get(privacy.mechanism) if method is not None else None
     return found.sent if found else ""

@@ -5,6 +5,8 @@ from typing import Any
 from fedbnn.federation.method import Method
 from fedbnn.methods.beta_predbayes import BetaPredBayes
 from fedbnn.methods.dp_fedavg import DPFedAvg
+from fedbnn.methods.dp_fedsgd import DPFedSGD
+from fedbnn.methods.dp_scaffold import DPScaffold
 from fedbnn.methods.fedavg import FedAvg
 from fedbnn.methods.fedbe import FedBE
 from fedbnn.methods.fedbnn import FedBNN
@@ -29,6 +31,7 @@ from fedbnn.methods.fola import FOLA
 from fedbnn.methods.local import Local
 from fedbnn.methods.local_bnn import LocalBNN
 from fedbnn.methods.lr_bpfl import LRBPFL
+from fedbnn.methods.pate import Pate
 from fedbnn.methods.pfedbayes import PFedBayes
 from fedbnn.methods.pfedgp import PFedGP
 from fedbnn.methods.pfedme import PFedMe
@@ -67,6 +70,9 @@ METHODS: dict[str, type[Method[Any, Any]]] = {
         LRBPFL,
         FedMA,
         DPFedAvg,
+        DPFedSGD,
+        DPScaffold,
+        Pate,
         LocalBNN,
         Local,
     )
@@ -80,6 +86,8 @@ __all__ = [
     "PVI",
     "BetaPredBayes",
     "DPFedAvg",
+    "DPFedSGD",
+    "DPScaffold",
     "FedAvg",
     "FedBE",
     "FedBNN",
@@ -104,5 +112,6 @@ __all__ = [
     "PFedBayes",
     "PFedGP",
     "PFedMe",
+    "Pate",
     "Scaffold",
 ]

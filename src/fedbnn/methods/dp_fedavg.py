@@ -17,9 +17,7 @@ z follows from (epsilon, delta) and the rounds that are planned; a round beyond 
 model, and its copy after ordinary local training on the client's records (fine-tuned), which never leaves the client.
 """
 
-import json
 from collections.abc import Mapping
-from dataclasses import asdict
 from typing import Literal
 
 import torch
@@ -31,25 +29,13 @@ from fedbnn.base.randomness import Stream
 from fedbnn.base.settings import settings
 from fedbnn.features.public import digest_of
 from fedbnn.federation.message import Message
-from fedbnn.federation.method import Client, Promise, Roster, Update, Variant
+from fedbnn.federation.method import Client, Roster, Update
 from fedbnn.methods.averaging import Averaging, Global
-from fedbnn.methods.point import Point, PointModel, PointTraining
-from fedbnn.privacy import (
-    Budget,
-    Cost,
-    Guarantee,
-    PrivacySettings,
-    Sampled,
-    clipped_grid_sum,
-    composed_mu,
-    gaussian_epsilon,
-    noise_multiplier,
-    poisson_batch,
-    subsampled_noise,
-)
-from fedbnn.privacy.sums import LARGEST, UNIT, gap_of, grid_sum, with_noise
-
-_RESERVE = 1e-4  # of epsilon: room for the gap of discrete noise, and for another grid of the accountant
+from fedbnn.methods.noisy_sums import NoisySum, NoisySums
+from fedbnn.methods.own_budget import RESERVE
+from fedbnn.methods.point import Point, PointModel
+from fedbnn.privacy import Cost, Guarantee, composed_mu, gaussian_epsilon, noise_multiplier
+from fedbnn.privacy.sums import UNIT, gap_of, grid_sum, with_noise
 
 
 def clip_update(update: Tensor, clip: float) -> Tensor:
@@ -59,101 +45,53 @@ def clip_update(update: Tensor, clip: float) -> Tensor:
 
 
 @settings
-class DPFedAvg(PointModel, PointTraining, Averaging[Point]):
+class DPFedAvg(NoisySums[Point, Global], PointModel, Averaging[Point]):
     """Averaging of weights under differential privacy."""
 
     name = "dp_fedavg"
     summary = "FedAvg under differential privacy, of records (default) or of whole clients"
     by_records = False
-    needs_protection = False  # has its own, and its own budget
 
     level: Literal["record", "user"] = Field(
         default="record",
-        description="what is hidden: each record of a client (record), or the client as a whole (user)",
+        description="what is hidden: each record of a client (record), or the client as a whole (user), for which clip "
+        "is of a client's update, and steps, sampling_rate, records and private_rate have no meaning",
     )
-    epsilon: float = Field(
-        default=3.0, gt=0, description="privacy budget of the whole run, from which the noise follows"
-    )
-    delta: float = Field(default=1e-5, gt=0, lt=1, description="probability that is exempt; far below 1 / records")
-    clip: float = Field(
-        default=1.0,
-        gt=0,
-        le=LARGEST * UNIT,
-        description="C: longest gradient of a record (record level) or update of a client (user level)",
-    )
-    steps: int = Field(default=5, ge=1, description="DP-SGD steps in a round (record level)")
-    sampling_rate: float = Field(
-        default=0.5, gt=0, le=1, description="probability of a record to be in a step's batch (record level)"
-    )
-    records: int = Field(
-        default=40,
-        ge=1,
-        description="M: a public number that stands for a client's records in the length of a step, about as many as "
-        "clients have (record level)",
-    )
-    private_rate: float = Field(default=0.25, gt=0, description="step size of DP-SGD (record level)")
-    noise: Literal["system", "seed"] = Field(
-        default="system",
-        description="where noise comes from: system (the operating system's randomness), or seed (repeatable, for "
-        "experiments only: who knows the seed can take the noise away)",
-    )
-
-    def releases(self, rounds: int) -> int:
-        """How many noisy steps a client takes, or is part of, in that many turns."""
-        return rounds * (self.steps if self.level == "record" else 1)
-
-    def noise_multiplier(self, rounds: int, multiplicity: int = 1) -> float:
-        """The z for this many planned rounds and the warm-up, which counts like any other."""
-        count, epsilon = self.releases(rounds + 1), self.epsilon * (1 - _RESERVE)
-        if self.level == "user":
-            return noise_multiplier(epsilon, self.delta, count)
-        return subsampled_noise(epsilon, self.sampling_rate, count, self.delta, multiplicity)
+    steps: int = Field(default=5, ge=1, description="DP-SGD steps in a round")
+    private_rate: float = Field(default=0.25, gt=0, description="step size of DP-SGD")
 
     @property
-    def budget(self) -> Budget:
-        return Budget(self.epsilon, self.delta)
+    def mechanism(self) -> str:
+        return "DP-SGD" if self.level == "record" else "DP-FedAvg"
 
-    def protects(self, privacy: PrivacySettings) -> Promise | None:
-        """Nothing with noise that a seed decides: whoever knows the seed takes it away."""
-        if self.noise == "seed":
-            return None
-        return Promise(self.budget, "record" if self.level == "record" else "client")
+    @property
+    def sums_in_turn(self) -> int:
+        """Noisy steps that a client takes, or is part of."""
+        return self.steps if self.level == "record" else 1
 
-    def replanned(self, before: int, now: int) -> str:
-        """The noise of every round is that of the planned ones."""
-        return "its noise is that of the planned rounds"
+    def noise_multiplier(self, rounds: int, multiplicity: int = 1) -> float:
+        if self.level == "user":  # a client is hidden with all of its records, whoever else has them
+            return noise_multiplier(self.epsilon * (1 - RESERVE), self.delta, self.releases(rounds + 1))
+        return super().noise_multiplier(rounds, multiplicity)
+
+    @property
+    def unit(self) -> Literal["record", "client"]:
+        return "record" if self.level == "record" else "client"
 
     def privacy_spent(self, client: Client, turns: int) -> Guarantee | None:
-        if self.noise == "seed":
-            return None
-        if self.level == "record":
-            return client.account(self.budget).guarantee("DP-SGD")
+        if self.noise == "seed" or self.level == "record":
+            return super().privacy_spent(client, turns)
         mu = composed_mu(self.noise_multiplier(client.rounds), self.releases(turns))
-        return Guarantee(gaussian_epsilon(mu, self.delta), self.delta, "client", "DP-FedAvg")
-
-    def check_deployed(self) -> None:
-        if self.noise == "seed":
-            raise UserError(
-                f"methods.{self.name}.noise = 'seed' is for experiments on one machine: whoever knows the terms knows "
-                "the seed, and can take the noise away; only 'system' is allowed here"
-            )
+        return Guarantee(gaussian_epsilon(mu, self.delta), self.delta, "client", self.mechanism)
 
     def server_init(self, roster: Roster) -> Global:
         if self.level == "user" and self.delta >= 1 / roster.clients:
             raise UserError(
-                f"methods.dp_fedavg.delta = {self.delta}: a delta of 1 / {roster.clients} or more protects none "
+                f"methods.{self.name}.delta = {self.delta}: a delta of 1 / {roster.clients} or more protects none "
                 f"of {roster.clients} clients; choose a smaller one"
             )
         self.noise_multiplier(roster.rounds)  # a budget that no noise can meet, or no accountant, is told now
         return super().server_init(roster)
-
-    def check_client(self, client: Client) -> None:
-        super().check_client(client)
-        if self.level == "record" and self.delta >= 1 / len(client.train):
-            raise UserError(
-                f"methods.dp_fedavg.delta = {self.delta}: client '{client.name}' has {len(client.train)} records, and "
-                f"a delta of 1 / {len(client.train)} or more protects none of them; choose a smaller one"
-            )
 
     def client_init(self, client: Client) -> Point:
         self.check_client(client)
@@ -162,59 +100,22 @@ class DPFedAvg(PointModel, PointTraining, Averaging[Point]):
     def client_update(
         self, state: Point, client: Client, message: Message, round_number: int, rng: Stream
     ) -> Update[Point]:
-        if round_number > client.rounds:
-            raise UserError(
-                f"the privacy budget of method '{self.name}' is for {client.rounds} rounds and is spent: round "
-                f"{round_number} is refused"
-            )
-        start = message.arrays["weights"]
-        if start.shape != (client.network.size,):  # before anything is charged
-            raise UserError(f"weights of shape {tuple(start.shape)} were sent: {client.network.size} are needed")
+        start = self.start_of(client, message, round_number)
         if self.level == "user":
             weights, loss = self.train(start, client, client.training.passes(round_number), rng)
             update = clip_update(weights - start, self.clip)
             return Update(Point(weights), Message({"weights": update}), {"loss": loss, "sent": float(update.norm())})
-        weights = self.private_weights(start, client, round_number, rng)
+
+        def dp_sgd(noisy: NoisySum) -> Tensor:
+            network = client.network
+            network.weights.copy_(start)
+            for _ in range(self.steps):
+                step = noisy().double() * (UNIT * self.private_rate / (self.sampling_rate * self.records))
+                network.weights.sub_(step.float().to(client.device))
+            return network.weights.clone()
+
+        weights = self.turn(client, (start,), round_number, rng, dp_sgd)
         return Update(Point(weights), Message({"weights": weights}), {})
-
-    def private_weights(self, start: Tensor, client: Client, round_number: int, rng: Stream) -> Tensor:
-        """The weights after a turn of DP-SGD: charged and worked out, or those of the first time."""
-        z, kind = self.noise_multiplier(client.rounds, client.multiplicity), client.privacy.noise
-        if self.noise == "seed":
-            return self.private_training(start, client, z, rng)
-        steps = self.steps * client.multiplicity
-        gap = gap_of(z * self.clip, len(start) * steps, kind)
-        if self.sampling_rate == 1:
-            cost = Cost(composed_mu(z, steps), gap=gap)
-        else:
-            cost = Cost(sampled=(Sampled(z, self.sampling_rate, steps),), gap=gap)
-        asked = {"round": round_number, "model": asdict(client.model), "noise": kind, "z": z, **asdict(self)}
-        account = client.account(self.budget)
-        question = digest_of("DP-SGD", start.cpu(), json.dumps(asked, sort_keys=True))
-        data = account.release(question, cost, lambda: self.private_training(start, client, z).cpu().numpy().tobytes())
-        return torch.frombuffer(bytearray(data), dtype=torch.float32).to(client.device)
-
-    def private_training(self, start: Tensor, client: Client, z: float, seeded: Stream | None = None) -> Tensor:
-        """DP-SGD from `start`; `seeded` decides on samples and noise where nothing is promised."""
-        network, records = client.network, client.train
-        network.weights.copy_(start)
-        expected = self.sampling_rate * self.records
-        sd = z * self.clip
-        # Amplification by sampling holds only for a sample nobody can foresee: it is as secret as the noise.
-        here = seeded and seeded.on_cpu()  # where the operating system's randomness arrives, too
-        sample, noise = (here.child("sample").torch(), here.child("noise").torch()) if here else (None, None)
-        for _ in range(self.steps):
-            batch = records.take(poisson_batch(len(records), self.sampling_rate, sample).to(client.device))
-            total, _ = clipped_grid_sum(network, batch.x, batch.y, self.clip)
-            noisy = with_noise(total, sd, client.privacy.noise, noise)
-            step = noisy.double() * (UNIT * self.private_rate / expected)
-            network.weights.sub_(step.float().to(client.device))
-        return network.weights.clone()
-
-    def scored(self, state: Point, client: Client, message: Message, rng: Stream) -> Mapping[Variant, Point]:
-        weights = message.arrays["weights"]
-        tuned, _ = self.train(weights, client, client.training.local_epochs, rng.child("fine-tune"))
-        return {"global": Point(weights), "fine_tuned": Point(tuned)}
 
     def server_update(self, state: Global, replies: Mapping[int, Message], roster: Roster, rng: Stream) -> Global:
         if self.level == "record":

@@ -74,6 +74,24 @@ PROTECTIONS: dict[str, Protection] = {
         (f"Fine-tuned{_AT_HOME}", _PERSON, _PUBLIC, _FOLDER),
         _brief("fine-tuned"),
     ),
+    "DP-FedSGD": Protection(
+        "Sums of clipped gradients over the client's records, with noise on every number.",
+        _EVERYBODY,
+        _LEDGERS,
+        (f"Fine-tuned{_AT_HOME}", _PERSON, _PUBLIC, _FOLDER),
+        _brief("fine-tuned"),
+    ),
+    "DP-SCAFFOLD": Protection(
+        "Weights of a network, and the mean of the clipped gradients that led to them, with noise on every gradient.",
+        _EVERYBODY,
+        _LEDGERS,
+        (f"Fine-tuned{_AT_HOME}", _PERSON, _PUBLIC, _FOLDER),
+        _brief("fine-tuned"),
+    ),
+    "PATE": _by_ledger(
+        "Counts, with noise on each, of how models that were trained on parts of the client's records vote at some "
+        "points of the alignment set."
+    ),
     "DP-FedAvg": Protection(
         "The change that local training makes to a network's weights, clipped but without noise.",
         _ALL_BUT_SERVER,
