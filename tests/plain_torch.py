@@ -658,6 +658,15 @@ def fedrep(method: Any, client: PlainClient, now: Situation) -> Outcome:
     return Outcome({"weights": weights}, {"weights": weights[:of_body]})
 
 
+def ditto(method: Any, client: PlainClient, now: Situation) -> Outcome:
+    shared = now.message["weights"]
+    centre = copies(to_module(shared, client.module))
+    trained = _own_training(method, client, now)
+    to_module(now.state["weights"] if now.round_number else shared, client.module)
+    personal = _own_training(method, client, now, proximal(method.strength, centre))
+    return Outcome({"weights": personal}, {"weights": trained})
+
+
 def feddyn(method: Any, client: PlainClient, now: Situation) -> Outcome:
     """With the paper's linear term -<g, w>, g = -alpha d, and the pull towards x."""
     x, g = now.message["weights"], pieces(-method.alpha * now.state["carried"], client.module)
@@ -1016,6 +1025,7 @@ TURNS: dict[str, Callable[[Any, PlainClient, Situation], Outcome]] = {
     "scaffold": scaffold,
     "fedopt": fedavg,  # what FedOpt adds is at the server
     "fedrep": fedrep,
+    "ditto": ditto,
     "feddyn": feddyn,
     "fedpd": fedpd,
     "fedsplit": fedsplit,

@@ -12,6 +12,7 @@ from fedbnn.federation.sites import make_sites
 from fedbnn.methods import (
     FOLA,
     PVI,
+    Ditto,
     FedAvg,
     FedBNN,
     FedBNNPaper,
@@ -47,6 +48,7 @@ METHODS = (
     FedAvg(),
     FedProx(mu=0.5),
     PFedMe(iterations=3, inner_steps=2),
+    Ditto(strength=0.5),
     Scaffold(),
     FedOpt(optimiser="yogi"),
     FedDyn(alpha=0.5),

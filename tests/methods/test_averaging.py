@@ -26,6 +26,7 @@ from fedbnn.federation.method import Client, Method, Roster
 from fedbnn.methods import (
     FOLA,
     METHODS,
+    Ditto,
     DPFedAvg,
     FedAvg,
     FedBNN,
@@ -50,7 +51,7 @@ from fedbnn.runs.config import load_config
 from tests.federation_sample import first_message, small_sites, unequal, with_client
 
 RNG = Stream((0, "test"))
-BY_RECORDS: tuple[Averaging[Any], ...] = (FedAvg(), FedProx(), PFedMe(), FedRep())
+BY_RECORDS: tuple[Averaging[Any], ...] = (FedAvg(), FedProx(), PFedMe(), FedRep(), Ditto())
 UNIFORM: tuple[Averaging[Any], ...] = (PFedBayes(), PFedGP(embedding=8), DPFedAvg(sampling_rate=1.0))
 ALL: tuple[Method[Any, Any], ...] = (*BY_RECORDS, *UNIFORM, FOLA(), Scaffold(), FedOpt(), FedDyn(), FedPD(), FedSplit())
 ELSEWHERE = ("fedbe", "fedpa", "pvi")  # what else is true of them is in tests of their own

@@ -3,6 +3,7 @@
 from typing import Any
 
 from fedbnn.federation.method import Method
+from fedbnn.methods.ditto import Ditto
 from fedbnn.methods.dp_fedavg import DPFedAvg
 from fedbnn.methods.fedavg import FedAvg
 from fedbnn.methods.fedbe import FedBE
@@ -44,6 +45,7 @@ METHODS: dict[str, type[Method[Any, Any]]] = {
         Scaffold,
         FedOpt,
         FedRep,
+        Ditto,
         FedDyn,
         FedPD,
         FedSplit,
@@ -70,6 +72,7 @@ __all__ = [
     "METHODS",
     "PVI",
     "DPFedAvg",
+    "Ditto",
     "FedAvg",
     "FedBE",
     "FedBNN",
