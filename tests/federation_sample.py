@@ -39,6 +39,7 @@ from fedbnn.methods import (
     FlexiFed,
     Local,
     LocalBNN,
+    PerFedAvg,
     PFedBayes,
     PFedGP,
     PFedMe,
@@ -63,6 +64,8 @@ SMALL_METHODS: tuple[Method[Any, Any], ...] = (
     FedOpt(optimiser="yogi"),
     FedRep(),
     Ditto(strength=0.5),
+    PerFedAvg(),
+    PerFedAvg(inner_rate=0.1, curvature="first_order"),
     FedDyn(alpha=0.5),
     FedPD(eta=2.0),
     FedSplit(strength=2.0),
@@ -88,7 +91,7 @@ SMALL_METHODS: tuple[Method[Any, Any], ...] = (
 
 def described(method: Method[Any, Any]) -> str:
     """A name for a test of this method."""
-    told = ("consensus", "head", "level", "answer", "strategy")
+    told = ("consensus", "head", "level", "answer", "strategy", "curvature")
     return "-".join([method.name, *(str(getattr(method, name)) for name in told if hasattr(method, name))])
 
 

@@ -667,6 +667,36 @@ def ditto(method: Any, client: PlainClient, now: Situation) -> Outcome:
     return Outcome({"weights": personal}, {"weights": trained})
 
 
+def perfedavg(method: Any, client: PlainClient, now: Situation) -> Outcome:
+    module = to_module(now.message["weights"], client.module).train()
+    parameters = list(module.parameters())
+
+    def slope(index: Tensor, along: Sequence[Tensor], far: float) -> Tensors:
+        """The gradient on these records, so far along a direction from where the module is."""
+        weights = [p.detach() + far * one for p, one in zip(parameters, along, strict=True)]
+        weights = [one.requires_grad_() for one in weights]
+        loss = cross_entropy(logits_at(module, weights, client.x[index]), client.y[index])
+        return list(torch.autograd.grad(loss, weights))
+
+    adam = torch.optim.Adam(parameters, lr=method.learning_rate, weight_decay=method.weight_decay)
+    outer = _orders(client, now)
+    inner, beside = (
+        step_order(len(client.x), len(outer), client.batch, now.rng.child(name).torch())
+        for name in ("inner", "curvature")
+    )
+    for d, d1, d2 in zip(inner, outer, beside, strict=True):
+        v = slope(d1, slope(d, copies(module), 0.0), -method.inner_rate)
+        product = [torch.zeros_like(one) for one in v]
+        if method.curvature == "hessian_free":
+            above, below = slope(d2, v, method.delta), slope(d2, v, -method.delta)
+            product = [(one - other) / (2 * method.delta) for one, other in zip(above, below, strict=True)]
+        for p, one, hv in zip(parameters, v, product, strict=True):
+            p.grad = one - method.inner_rate * hv
+        adam.step()
+    weights = from_module(module)
+    return Outcome({"weights": weights}, {"weights": weights})
+
+
 def feddyn(method: Any, client: PlainClient, now: Situation) -> Outcome:
     """With the paper's linear term -<g, w>, g = -alpha d, and the pull towards x."""
     x, g = now.message["weights"], pieces(-method.alpha * now.state["carried"], client.module)
@@ -1026,6 +1056,7 @@ TURNS: dict[str, Callable[[Any, PlainClient, Situation], Outcome]] = {
     "fedopt": fedavg,  # what FedOpt adds is at the server
     "fedrep": fedrep,
     "ditto": ditto,
+    "perfedavg": perfedavg,
     "feddyn": feddyn,
     "fedpd": fedpd,
     "fedsplit": fedsplit,

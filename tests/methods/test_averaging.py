@@ -38,6 +38,7 @@ from fedbnn.methods import (
     FedProx,
     FedRep,
     FedSplit,
+    PerFedAvg,
     PFedBayes,
     PFedGP,
     PFedMe,
@@ -51,7 +52,7 @@ from fedbnn.runs.config import load_config
 from tests.federation_sample import first_message, small_sites, unequal, with_client
 
 RNG = Stream((0, "test"))
-BY_RECORDS: tuple[Averaging[Any], ...] = (FedAvg(), FedProx(), PFedMe(), FedRep(), Ditto())
+BY_RECORDS: tuple[Averaging[Any], ...] = (FedAvg(), FedProx(), PFedMe(), FedRep(), Ditto(), PerFedAvg())
 UNIFORM: tuple[Averaging[Any], ...] = (PFedBayes(), PFedGP(embedding=8), DPFedAvg(sampling_rate=1.0))
 ALL: tuple[Method[Any, Any], ...] = (*BY_RECORDS, *UNIFORM, FOLA(), Scaffold(), FedOpt(), FedDyn(), FedPD(), FedSplit())
 ELSEWHERE = ("fedbe", "fedpa", "pvi")  # what else is true of them is in tests of their own

@@ -26,6 +26,7 @@ from fedbnn.methods.fml import FML
 from fedbnn.methods.fola import FOLA
 from fedbnn.methods.local import Local
 from fedbnn.methods.local_bnn import LocalBNN
+from fedbnn.methods.perfedavg import PerFedAvg
 from fedbnn.methods.pfedbayes import PFedBayes
 from fedbnn.methods.pfedgp import PFedGP
 from fedbnn.methods.pfedme import PFedMe
@@ -46,6 +47,7 @@ METHODS: dict[str, type[Method[Any, Any]]] = {
         FedOpt,
         FedRep,
         Ditto,
+        PerFedAvg,
         FedDyn,
         FedPD,
         FedSplit,
@@ -95,5 +97,6 @@ __all__ = [
     "PFedBayes",
     "PFedGP",
     "PFedMe",
+    "PerFedAvg",
     "Scaffold",
 ]
