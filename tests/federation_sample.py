@@ -15,6 +15,7 @@ from fedbnn.federation.message import Message
 from fedbnn.federation.method import Method
 from fedbnn.federation.sites import make_sites
 from fedbnn.methods import (
+    APFL,
     FML,
     FOLA,
     PVI,
@@ -66,6 +67,7 @@ SMALL_METHODS: tuple[Method[Any, Any], ...] = (
     Ditto(strength=0.5),
     PerFedAvg(),
     PerFedAvg(inner_rate=0.1, curvature="first_order"),
+    APFL(alpha_rate=0.5),
     FedDyn(alpha=0.5),
     FedPD(eta=2.0),
     FedSplit(strength=2.0),

@@ -697,6 +697,35 @@ def perfedavg(method: Any, client: PlainClient, now: Situation) -> Outcome:
     return Outcome({"weights": weights}, {"weights": weights})
 
 
+def apfl(method: Any, client: PlainClient, now: Situation) -> Outcome:
+    """The gradients for v and alpha by autograd, through the mixture."""
+    module = client.module.train()
+    live = [
+        [one.requires_grad_() for one in pieces(vector, module)]
+        for vector in (now.message["weights"], now.state["weights"] if now.round_number else now.message["weights"])
+    ]
+    w, v = live
+    kind = {"lr": method.learning_rate, "weight_decay": method.weight_decay}
+    adams = [torch.optim.Adam(one, **kind) for one in live]
+    alpha = now.state["alpha"].clone()
+
+    def loss(share: Tensor, index: Tensor) -> Tensor:
+        mixed = [share * mine + (1 - share) * common.detach() for mine, common in zip(v, w, strict=True)]
+        return cross_entropy(logits_at(module, mixed, client.x[index]), client.y[index])
+
+    for number, index in enumerate(_orders(client, now)):
+        if number == 0:
+            share = alpha.requires_grad_()
+            [slope] = torch.autograd.grad(loss(share, index), [share])
+            alpha = (alpha.detach() - method.alpha_rate * slope).clamp(0, 1)
+        for adam in adams:
+            adam.zero_grad()
+        (loss(alpha, index) + cross_entropy(logits_at(module, w, client.x[index]), client.y[index])).backward()
+        for adam in adams:
+            adam.step()
+    return Outcome({"weights": flat(v), "alpha": alpha}, {"weights": flat(w)})
+
+
 def feddyn(method: Any, client: PlainClient, now: Situation) -> Outcome:
     """With the paper's linear term -<g, w>, g = -alpha d, and the pull towards x."""
     x, g = now.message["weights"], pieces(-method.alpha * now.state["carried"], client.module)
@@ -1057,6 +1086,7 @@ TURNS: dict[str, Callable[[Any, PlainClient, Situation], Outcome]] = {
     "fedrep": fedrep,
     "ditto": ditto,
     "perfedavg": perfedavg,
+    "apfl": apfl,
     "feddyn": feddyn,
     "fedpd": fedpd,
     "fedsplit": fedsplit,

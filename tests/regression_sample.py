@@ -10,6 +10,7 @@ from fedbnn.data.federated import FederatedData
 from fedbnn.federation.engines import Site
 from fedbnn.federation.sites import make_sites
 from fedbnn.methods import (
+    APFL,
     FOLA,
     PVI,
     Ditto,
@@ -49,6 +50,7 @@ METHODS = (
     FedAvg(),
     FedProx(mu=0.5),
     PFedMe(iterations=3, inner_steps=2),
+    APFL(alpha_rate=0.5),
     PerFedAvg(),
     Ditto(strength=0.5),
     Scaffold(),

@@ -19,6 +19,7 @@ from fedbnn.federation.loop import Federation, roster_of
 from fedbnn.federation.message import Message
 from fedbnn.federation.method import Client, Method, State
 from fedbnn.methods import (
+    APFL,
     FML,
     FOLA,
     METHODS,
@@ -84,6 +85,7 @@ POINTS = (
     Ditto(learning_rate=3e-3, weight_decay=0.1, strength=2.0),
     PerFedAvg(learning_rate=3e-3, weight_decay=0.1, inner_rate=0.3),
     PerFedAvg(learning_rate=3e-3, inner_rate=0.3, curvature="first_order"),
+    APFL(learning_rate=3e-3, weight_decay=0.1, alpha=0.6, alpha_rate=0.5),
     FedSplit(rate=0.03, strength=3.0),
     FedPD(learning_rate=3e-3, eta=0.3),
     FedDyn(learning_rate=3e-3, alpha=3.0),
@@ -290,6 +292,8 @@ BAYES = {method.name: method for method in reversed(BAYESIAN)}
         (POINT["fedrep"], {"weight_decay": 0.2}),
         (POINT["perfedavg"], {"inner_rate": 0.2}),
         (POINT["perfedavg"], {"curvature": "first_order"}),
+        (POINT["apfl"], {"alpha_rate": 2.0}),
+        (POINT["apfl"], {"learning_rate": 2e-3}),
         (POINT["ditto"], {"strength": 1.0}),
         (POINT["ditto"], {"strength": 4.0}),
         (POINT["dp_fedavg"], {"clip": 1.0}),

@@ -3,6 +3,7 @@
 from typing import Any
 
 from fedbnn.federation.method import Method
+from fedbnn.methods.apfl import APFL
 from fedbnn.methods.ditto import Ditto
 from fedbnn.methods.dp_fedavg import DPFedAvg
 from fedbnn.methods.fedavg import FedAvg
@@ -48,6 +49,7 @@ METHODS: dict[str, type[Method[Any, Any]]] = {
         FedRep,
         Ditto,
         PerFedAvg,
+        APFL,
         FedDyn,
         FedPD,
         FedSplit,
@@ -69,6 +71,7 @@ METHODS: dict[str, type[Method[Any, Any]]] = {
 }
 
 __all__ = [
+    "APFL",
     "FML",
     "FOLA",
     "METHODS",
