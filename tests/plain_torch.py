@@ -726,6 +726,15 @@ def apfl(method: Any, client: PlainClient, now: Situation) -> Outcome:
     return Outcome({"weights": flat(v), "alpha": alpha}, {"weights": flat(w)})
 
 
+def ifca(method: Any, client: PlainClient, now: Situation) -> Outcome:
+    models = now.message["weights"]
+    losses = [cross_entropy(outputs(to_module(one, client.module), client.x), client.y) for one in models]
+    cluster = torch.stack(losses).argmin()
+    to_module(models[cluster], client.module)
+    weights = _own_training(method, client, now)
+    return Outcome({"weights": weights}, {"weights": weights, "cluster": cluster.float()[None]})
+
+
 def feddyn(method: Any, client: PlainClient, now: Situation) -> Outcome:
     """With the paper's linear term -<g, w>, g = -alpha d, and the pull towards x."""
     x, g = now.message["weights"], pieces(-method.alpha * now.state["carried"], client.module)
@@ -1087,6 +1096,7 @@ TURNS: dict[str, Callable[[Any, PlainClient, Situation], Outcome]] = {
     "ditto": ditto,
     "perfedavg": perfedavg,
     "apfl": apfl,
+    "ifca": ifca,
     "feddyn": feddyn,
     "fedpd": fedpd,
     "fedsplit": fedsplit,

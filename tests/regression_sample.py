@@ -12,6 +12,7 @@ from fedbnn.federation.sites import make_sites
 from fedbnn.methods import (
     APFL,
     FOLA,
+    IFCA,
     PVI,
     Ditto,
     FedAvg,
@@ -50,6 +51,7 @@ METHODS = (
     FedAvg(),
     FedProx(mu=0.5),
     PFedMe(iterations=3, inner_steps=2),
+    IFCA(),
     APFL(alpha_rate=0.5),
     PerFedAvg(),
     Ditto(strength=0.5),

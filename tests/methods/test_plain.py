@@ -22,6 +22,7 @@ from fedbnn.methods import (
     APFL,
     FML,
     FOLA,
+    IFCA,
     METHODS,
     PVI,
     Ditto,
@@ -86,6 +87,7 @@ POINTS = (
     PerFedAvg(learning_rate=3e-3, weight_decay=0.1, inner_rate=0.3),
     PerFedAvg(learning_rate=3e-3, inner_rate=0.3, curvature="first_order"),
     APFL(learning_rate=3e-3, weight_decay=0.1, alpha=0.6, alpha_rate=0.5),
+    IFCA(learning_rate=3e-3, weight_decay=0.1, clusters=3),
     FedSplit(rate=0.03, strength=3.0),
     FedPD(learning_rate=3e-3, eta=0.3),
     FedDyn(learning_rate=3e-3, alpha=3.0),
@@ -167,6 +169,8 @@ def situation(method: Method[Any, Any], client: Client) -> tuple[State, Message]
     weights = near(roster.initial_weights(0, outputs), 0.01)
     if isinstance(method, FedRep):  # the body alone
         return state, Message({"weights": weights[: method.initial_size(roster)]})
+    if isinstance(method, IFCA):  # of which the one in the middle fits best
+        weights = torch.stack([near(weights, 0.3), weights, near(weights, 0.3)])
     if isinstance(method, FlexiFed):
         weights = weights[: len(weights) // 2]
     if isinstance(method, FOLA):
@@ -208,6 +212,9 @@ def began_at(method: Method[Any, Any], client: Client) -> dict[str, Tensor]:
         begins["state.weights"] = state.tensors()["weights"]
     if isinstance(method, DPFedAvg) and method.level == "user":
         begins["update"] = torch.zeros(())
+    if isinstance(method, IFCA):
+        begins["weights"] = message.arrays["weights"][1]
+        begins["cluster"] = torch.zeros(())
     if isinstance(method, FedRep):  # the body that came with the own head
         body = message.arrays["weights"]
         begins["weights"] = torch.cat([body, state.tensors()["weights"][len(body) :]])
@@ -294,6 +301,7 @@ BAYES = {method.name: method for method in reversed(BAYESIAN)}
         (POINT["perfedavg"], {"curvature": "first_order"}),
         (POINT["apfl"], {"alpha_rate": 2.0}),
         (POINT["apfl"], {"learning_rate": 2e-3}),
+        (POINT["ifca"], {"learning_rate": 2e-3}),
         (POINT["ditto"], {"strength": 1.0}),
         (POINT["ditto"], {"strength": 4.0}),
         (POINT["dp_fedavg"], {"clip": 1.0}),

@@ -25,6 +25,7 @@ from fedbnn.methods.fedsplit import FedSplit
 from fedbnn.methods.flexifed import FlexiFed
 from fedbnn.methods.fml import FML
 from fedbnn.methods.fola import FOLA
+from fedbnn.methods.ifca import IFCA
 from fedbnn.methods.local import Local
 from fedbnn.methods.local_bnn import LocalBNN
 from fedbnn.methods.perfedavg import PerFedAvg
@@ -50,6 +51,7 @@ METHODS: dict[str, type[Method[Any, Any]]] = {
         Ditto,
         PerFedAvg,
         APFL,
+        IFCA,
         FedDyn,
         FedPD,
         FedSplit,
@@ -74,6 +76,7 @@ __all__ = [
     "APFL",
     "FML",
     "FOLA",
+    "IFCA",
     "METHODS",
     "PVI",
     "DPFedAvg",
