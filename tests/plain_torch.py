@@ -735,6 +735,13 @@ def ifca(method: Any, client: PlainClient, now: Situation) -> Outcome:
     return Outcome({"weights": weights}, {"weights": weights, "cluster": cluster.float()[None]})
 
 
+def mocha(method: Any, client: PlainClient, now: Situation) -> Outcome:
+    centre = pieces(now.message["centre"], client.module)
+    to_module(now.state["weights"], client.module)
+    weights = _own_training(method, client, now, proximal(float(now.message["strength"]), centre))
+    return Outcome({"weights": weights}, {"weights": weights})
+
+
 def feddyn(method: Any, client: PlainClient, now: Situation) -> Outcome:
     """With the paper's linear term -<g, w>, g = -alpha d, and the pull towards x."""
     x, g = now.message["weights"], pieces(-method.alpha * now.state["carried"], client.module)
@@ -1097,6 +1104,7 @@ TURNS: dict[str, Callable[[Any, PlainClient, Situation], Outcome]] = {
     "perfedavg": perfedavg,
     "apfl": apfl,
     "ifca": ifca,
+    "mocha": mocha,
     "feddyn": feddyn,
     "fedpd": fedpd,
     "fedsplit": fedsplit,

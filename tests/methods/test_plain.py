@@ -24,6 +24,7 @@ from fedbnn.methods import (
     FOLA,
     IFCA,
     METHODS,
+    MOCHA,
     PVI,
     Ditto,
     DPFedAvg,
@@ -88,6 +89,7 @@ POINTS = (
     PerFedAvg(learning_rate=3e-3, inner_rate=0.3, curvature="first_order"),
     APFL(learning_rate=3e-3, weight_decay=0.1, alpha=0.6, alpha_rate=0.5),
     IFCA(learning_rate=3e-3, weight_decay=0.1, clusters=3),
+    MOCHA(learning_rate=3e-3, weight_decay=0.1),
     FedSplit(rate=0.03, strength=3.0),
     FedPD(learning_rate=3e-3, eta=0.3),
     FedDyn(learning_rate=3e-3, alpha=3.0),
@@ -177,6 +179,8 @@ def situation(method: Method[Any, Any], client: Client) -> tuple[State, Message]
         return state, Message({"weights": weights, "precision": 50 * torch.rand(weights.shape, generator=normal)})
     if isinstance(method, FedSplit):
         return dataclasses.replace(state, z=near(weights, 0.01)), Message({"weights": weights})
+    if isinstance(method, MOCHA):
+        return state, Message({"centre": weights, "strength": torch.tensor([2.0])})
     if isinstance(method, Scaffold):
         return state, Message({"weights": weights, "control": near(torch.zeros_like(weights), 0.01)})
     return state, Message({"weights": weights})
@@ -302,6 +306,7 @@ BAYES = {method.name: method for method in reversed(BAYESIAN)}
         (POINT["apfl"], {"alpha_rate": 2.0}),
         (POINT["apfl"], {"learning_rate": 2e-3}),
         (POINT["ifca"], {"learning_rate": 2e-3}),
+        (POINT["mocha"], {"learning_rate": 2e-3}),
         (POINT["ditto"], {"strength": 1.0}),
         (POINT["ditto"], {"strength": 4.0}),
         (POINT["dp_fedavg"], {"clip": 1.0}),

@@ -28,6 +28,7 @@ from fedbnn.methods.fola import FOLA
 from fedbnn.methods.ifca import IFCA
 from fedbnn.methods.local import Local
 from fedbnn.methods.local_bnn import LocalBNN
+from fedbnn.methods.mocha import MOCHA
 from fedbnn.methods.perfedavg import PerFedAvg
 from fedbnn.methods.pfedbayes import PFedBayes
 from fedbnn.methods.pfedgp import PFedGP
@@ -52,6 +53,7 @@ METHODS: dict[str, type[Method[Any, Any]]] = {
         PerFedAvg,
         APFL,
         IFCA,
+        MOCHA,
         FedDyn,
         FedPD,
         FedSplit,
@@ -78,6 +80,7 @@ __all__ = [
     "FOLA",
     "IFCA",
     "METHODS",
+    "MOCHA",
     "PVI",
     "DPFedAvg",
     "Ditto",
