@@ -742,6 +742,21 @@ def mocha(method: Any, client: PlainClient, now: Situation) -> Outcome:
     return Outcome({"weights": weights}, {"weights": weights})
 
 
+def fedbn(method: Any, client: PlainClient, now: Situation) -> Outcome:
+    """Parameters that belong to a normalisation layer are the state's, all others the message's."""
+    normal = {p for one in client.module.modules() if isinstance(one, nn.LayerNorm) for p in one.parameters()}
+    own, parts, taken = pieces(now.state["weights"], client.module), [], 0
+    for parameter, kept in zip(client.module.parameters(), own, strict=True):
+        size = 0 if parameter in normal else parameter.numel()
+        sent = now.message["weights"][taken : taken + size]
+        parts.append(view_of(sent, 0, parameter.shape) if size else kept)
+        taken += size
+    to_module(flat(parts), client.module)
+    weights = _own_training(method, client, now)
+    sent = [p for p in client.module.parameters() if p not in normal]
+    return Outcome({"weights": weights}, {"weights": flat(sent)})
+
+
 def feddyn(method: Any, client: PlainClient, now: Situation) -> Outcome:
     """With the paper's linear term -<g, w>, g = -alpha d, and the pull towards x."""
     x, g = now.message["weights"], pieces(-method.alpha * now.state["carried"], client.module)
@@ -1105,6 +1120,7 @@ TURNS: dict[str, Callable[[Any, PlainClient, Situation], Outcome]] = {
     "apfl": apfl,
     "ifca": ifca,
     "mocha": mocha,
+    "fedbn": fedbn,
     "feddyn": feddyn,
     "fedpd": fedpd,
     "fedsplit": fedsplit,

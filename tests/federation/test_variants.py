@@ -30,6 +30,7 @@ VARIANTS = {
     "pfedme": ["personal", "global", "global_own_prior"],
     "scaffold": ["global", "fine_tuned", "global_own_prior"],
     "fedopt": ["global", "fine_tuned", "global_own_prior"],
+    "fedbn": ["personal", "fine_tuned"],
     "mocha": ["personal"],
     "ifca": ["personal", "fine_tuned"],
     "apfl": ["personal", "global", "global_own_prior"],

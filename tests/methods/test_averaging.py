@@ -56,7 +56,7 @@ RNG = Stream((0, "test"))
 BY_RECORDS: tuple[Averaging[Any], ...] = (FedAvg(), FedProx(), PFedMe(), FedRep(), Ditto(), PerFedAvg(), APFL())
 UNIFORM: tuple[Averaging[Any], ...] = (PFedBayes(), PFedGP(embedding=8), DPFedAvg(sampling_rate=1.0))
 ALL: tuple[Method[Any, Any], ...] = (*BY_RECORDS, *UNIFORM, FOLA(), Scaffold(), FedOpt(), FedDyn(), FedPD(), FedSplit())
-ELSEWHERE = ("ifca", "mocha", "fedbe", "fedpa", "pvi")  # what else is true of them is in tests of their own
+ELSEWHERE = ("fedbn", "ifca", "mocha", "fedbe", "fedpa", "pvi")  # what else is true of them is in tests of their own
 NAMES = (*(method.name for method in ALL), *ELSEWHERE)
 
 

@@ -30,6 +30,7 @@ from fedbnn.methods import (
     DPFedAvg,
     FedAvg,
     FedBE,
+    FedBN,
     FedBNN,
     FedBNNPaper,
     FedDF,
@@ -53,7 +54,9 @@ from fedbnn.methods import (
     PFedMe,
     Scaffold,
 )
+from fedbnn.methods.fedbn import shared_places
 from fedbnn.methods.mutual import MutualLearning
+from fedbnn.methods.point import Point
 from fedbnn.models.architectures import build
 from tests.federation_sample import small_sites
 from tests.plain_torch import (
@@ -90,6 +93,7 @@ POINTS = (
     APFL(learning_rate=3e-3, weight_decay=0.1, alpha=0.6, alpha_rate=0.5),
     IFCA(learning_rate=3e-3, weight_decay=0.1, clusters=3),
     MOCHA(learning_rate=3e-3, weight_decay=0.1),
+    FedBN(learning_rate=3e-3, weight_decay=0.1),
     FedSplit(rate=0.03, strength=3.0),
     FedPD(learning_rate=3e-3, eta=0.3),
     FedDyn(learning_rate=3e-3, alpha=3.0),
@@ -179,6 +183,8 @@ def situation(method: Method[Any, Any], client: Client) -> tuple[State, Message]
         return state, Message({"weights": weights, "precision": 50 * torch.rand(weights.shape, generator=normal)})
     if isinstance(method, FedSplit):
         return dataclasses.replace(state, z=near(weights, 0.01)), Message({"weights": weights})
+    if isinstance(method, FedBN):
+        weights = weights[shared_places(client.network)]
     if isinstance(method, MOCHA):
         return state, Message({"centre": weights, "strength": torch.tensor([2.0])})
     if isinstance(method, Scaffold):
@@ -216,6 +222,8 @@ def began_at(method: Method[Any, Any], client: Client) -> dict[str, Tensor]:
         begins["state.weights"] = state.tensors()["weights"]
     if isinstance(method, DPFedAvg) and method.level == "user":
         begins["update"] = torch.zeros(())
+    if isinstance(method, FedBN):
+        begins["state.weights"] = method.merged(Point(state.tensors()["weights"]), client, message)
     if isinstance(method, IFCA):
         begins["weights"] = message.arrays["weights"][1]
         begins["cluster"] = torch.zeros(())
@@ -248,6 +256,15 @@ def test_a_clients_turn_is_what_plain_torch_makes_of_it(method: Method[Any, Any]
     client = a_client(model)
     for name, share in deviations(method, client, ours(method, client), plainly(method, client)).items():
         assert share < SAME, name
+
+
+def test_fedbns_turn_with_layers_of_its_own_is_what_plain_torch_makes_of_it() -> None:
+    method, client = POINT["fedbn"], a_client("transformer")
+    found = deviations(method, client, ours(method, client), plainly(method, client))
+    assert len(found) == 2
+    assert max(found.values()) < SAME
+    wrong = deviations(method, client, ours(method, client), plainly(other(method, weight_decay=0.3), client))
+    assert max(wrong.values()) > DIFFERENT
 
 
 def first_turn(method: Method[Any, Any]) -> dict[str, float]:

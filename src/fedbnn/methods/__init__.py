@@ -8,6 +8,7 @@ from fedbnn.methods.ditto import Ditto
 from fedbnn.methods.dp_fedavg import DPFedAvg
 from fedbnn.methods.fedavg import FedAvg
 from fedbnn.methods.fedbe import FedBE
+from fedbnn.methods.fedbn import FedBN
 from fedbnn.methods.fedbnn import FedBNN
 from fedbnn.methods.fedbnn_paper import FedBNNPaper
 from fedbnn.methods.feddf import FedDF
@@ -54,6 +55,7 @@ METHODS: dict[str, type[Method[Any, Any]]] = {
         APFL,
         IFCA,
         MOCHA,
+        FedBN,
         FedDyn,
         FedPD,
         FedSplit,
@@ -86,6 +88,7 @@ __all__ = [
     "Ditto",
     "FedAvg",
     "FedBE",
+    "FedBN",
     "FedBNN",
     "FedBNNPaper",
     "FedDF",
