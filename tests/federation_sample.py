@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch import nn
 
 from fedbnn.data import DataSettings, PartitionSettings, federate, load_dataset
 from fedbnn.data.dataset import Floats
@@ -15,16 +16,21 @@ from fedbnn.federation.message import Message
 from fedbnn.federation.method import Method
 from fedbnn.federation.sites import make_sites
 from fedbnn.methods import (
+    APFL,
     FML,
     FOLA,
+    IFCA,
     LRBPFL,
+    MOCHA,
     PVI,
     BetaPredBayes,
+    Ditto,
     DPFedAvg,
     DPFedSGD,
     DPScaffold,
     FedAvg,
     FedBE,
+    FedBN,
     FedBNN,
     FedBNNPaper,
     FedDF,
@@ -45,6 +51,7 @@ from fedbnn.methods import (
     Local,
     LocalBNN,
     Pate,
+    PerFedAvg,
     PFedBayes,
     PFedGP,
     PFedMe,
@@ -68,6 +75,13 @@ SMALL_METHODS: tuple[Method[Any, Any], ...] = (
     Scaffold(),
     FedOpt(optimiser="yogi"),
     FedRep(),
+    Ditto(strength=0.5),
+    PerFedAvg(),
+    PerFedAvg(inner_rate=0.1, curvature="first_order"),
+    APFL(alpha_rate=0.5),
+    IFCA(),
+    MOCHA(),
+    FedBN(),
     FedDyn(alpha=0.5),
     FedPD(eta=2.0),
     FedSplit(strength=2.0),
@@ -99,16 +113,28 @@ SMALL_METHODS: tuple[Method[Any, Any], ...] = (
 )
 
 
+def normalised(shape: tuple[int, ...], classes: int, only: bool = False) -> nn.Module:
+    """A model of the user's with a normalisation layer, of which nothing else is trained if `only`."""
+    body = nn.Sequential(nn.Conv2d(shape[0], 4, 3, padding=1), nn.LayerNorm(shape[1:]), nn.ReLU())
+    model = nn.Sequential(body, nn.MaxPool2d(4), nn.Flatten(), nn.Linear(16, classes))
+    if only:
+        for name, parameter in model.named_parameters():
+            parameter.requires_grad_(name.startswith("0.1."))
+    return model
+
+
 def described(method: Method[Any, Any]) -> str:
     """A name for a test of this method."""
-    told = ("consensus", "head", "level", "answer", "strategy")
+    told = ("consensus", "head", "level", "answer", "strategy", "curvature")
     return "-".join([method.name, *(str(getattr(method, name)) for name in told if hasattr(method, name))])
 
 
 def models_for(method: Method[Any, Any]) -> tuple[str, ...]:
-    """Three architectures, or one for methods that average weights, or two that begin alike."""
+    """Three architectures, or one for methods that average weights, or what such a method needs."""
     if isinstance(method, FlexiFed):
         return ("cnn2", "cnn3")
+    if isinstance(method, FedBN):
+        return ("tests.federation_sample:normalised",)
     return ("cnn2",) if method.one_architecture else ("mlp", "cnn2", "cnn3")
 
 

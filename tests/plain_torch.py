@@ -669,6 +669,105 @@ def fedrep(method: Any, client: PlainClient, now: Situation) -> Outcome:
     return Outcome({"weights": weights}, {"weights": weights[:of_body]})
 
 
+def ditto(method: Any, client: PlainClient, now: Situation) -> Outcome:
+    shared = now.message["weights"]
+    centre = copies(to_module(shared, client.module))
+    trained = _own_training(method, client, now)
+    to_module(now.state["weights"] if now.round_number else shared, client.module)
+    personal = _own_training(method, client, now, proximal(method.strength, centre))
+    return Outcome({"weights": personal}, {"weights": trained})
+
+
+def perfedavg(method: Any, client: PlainClient, now: Situation) -> Outcome:
+    module = to_module(now.message["weights"], client.module).train()
+    parameters = list(module.parameters())
+
+    def slope(index: Tensor, along: Sequence[Tensor], far: float) -> Tensors:
+        """The gradient on these records, so far along a direction from where the module is."""
+        weights = [p.detach() + far * one for p, one in zip(parameters, along, strict=True)]
+        weights = [one.requires_grad_() for one in weights]
+        loss = cross_entropy(logits_at(module, weights, client.x[index]), client.y[index])
+        return list(torch.autograd.grad(loss, weights))
+
+    adam = torch.optim.Adam(parameters, lr=method.learning_rate, weight_decay=method.weight_decay)
+    outer = _orders(client, now)
+    inner, beside = (
+        step_order(len(client.x), len(outer), client.batch, now.rng.child(name).torch())
+        for name in ("inner", "curvature")
+    )
+    for d, d1, d2 in zip(inner, outer, beside, strict=True):
+        v = slope(d1, slope(d, copies(module), 0.0), -method.inner_rate)
+        product = [torch.zeros_like(one) for one in v]
+        if method.curvature == "hessian_free":
+            above, below = slope(d2, v, method.delta), slope(d2, v, -method.delta)
+            product = [(one - other) / (2 * method.delta) for one, other in zip(above, below, strict=True)]
+        for p, one, hv in zip(parameters, v, product, strict=True):
+            p.grad = one - method.inner_rate * hv
+        adam.step()
+    weights = from_module(module)
+    return Outcome({"weights": weights}, {"weights": weights})
+
+
+def apfl(method: Any, client: PlainClient, now: Situation) -> Outcome:
+    """The gradients for v and alpha by autograd, through the mixture."""
+    module = client.module.train()
+    live = [
+        [one.requires_grad_() for one in pieces(vector, module)]
+        for vector in (now.message["weights"], now.state["weights"] if now.round_number else now.message["weights"])
+    ]
+    w, v = live
+    kind = {"lr": method.learning_rate, "weight_decay": method.weight_decay}
+    adams = [torch.optim.Adam(one, **kind) for one in live]
+    alpha = now.state["alpha"].clone()
+
+    def loss(share: Tensor, index: Tensor) -> Tensor:
+        mixed = [share * mine + (1 - share) * common.detach() for mine, common in zip(v, w, strict=True)]
+        return cross_entropy(logits_at(module, mixed, client.x[index]), client.y[index])
+
+    for number, index in enumerate(_orders(client, now)):
+        if number == 0:
+            share = alpha.requires_grad_()
+            [slope] = torch.autograd.grad(loss(share, index), [share])
+            alpha = (alpha.detach() - method.alpha_rate * slope).clamp(0, 1)
+        for adam in adams:
+            adam.zero_grad()
+        (loss(alpha, index) + cross_entropy(logits_at(module, w, client.x[index]), client.y[index])).backward()
+        for adam in adams:
+            adam.step()
+    return Outcome({"weights": flat(v), "alpha": alpha}, {"weights": flat(w)})
+
+
+def ifca(method: Any, client: PlainClient, now: Situation) -> Outcome:
+    models = now.message["weights"]
+    losses = [cross_entropy(outputs(to_module(one, client.module), client.x), client.y) for one in models]
+    cluster = torch.stack(losses).argmin()
+    to_module(models[cluster], client.module)
+    weights = _own_training(method, client, now)
+    return Outcome({"weights": weights}, {"weights": weights, "cluster": cluster.float()[None]})
+
+
+def mocha(method: Any, client: PlainClient, now: Situation) -> Outcome:
+    centre = pieces(now.message["centre"], client.module)
+    to_module(now.state["weights"], client.module)
+    weights = _own_training(method, client, now, proximal(float(now.message["strength"]), centre))
+    return Outcome({"weights": weights}, {"weights": weights})
+
+
+def fedbn(method: Any, client: PlainClient, now: Situation) -> Outcome:
+    """Parameters that belong to a normalisation layer are the state's, all others the message's."""
+    normal = {p for one in client.module.modules() if isinstance(one, nn.LayerNorm) for p in one.parameters()}
+    own, parts, taken = pieces(now.state["weights"], client.module), [], 0
+    for parameter, kept in zip(client.module.parameters(), own, strict=True):
+        size = 0 if parameter in normal else parameter.numel()
+        sent = now.message["weights"][taken : taken + size]
+        parts.append(view_of(sent, 0, parameter.shape) if size else kept)
+        taken += size
+    to_module(flat(parts), client.module)
+    weights = _own_training(method, client, now)
+    sent = [p for p in client.module.parameters() if p not in normal]
+    return Outcome({"weights": weights}, {"weights": flat(sent)})
+
+
 def feddyn(method: Any, client: PlainClient, now: Situation) -> Outcome:
     """With the paper's linear term -<g, w>, g = -alpha d, and the pull towards x."""
     x, g = now.message["weights"], pieces(-method.alpha * now.state["carried"], client.module)
@@ -1170,6 +1269,12 @@ TURNS: dict[str, Callable[[Any, PlainClient, Situation], Outcome]] = {
     "scaffold": scaffold,
     "fedopt": fedavg,  # what FedOpt adds is at the server
     "fedrep": fedrep,
+    "ditto": ditto,
+    "perfedavg": perfedavg,
+    "apfl": apfl,
+    "ifca": ifca,
+    "mocha": mocha,
+    "fedbn": fedbn,
     "feddyn": feddyn,
     "fedpd": fedpd,
     "fedsplit": fedsplit,

@@ -10,9 +10,13 @@ from fedbnn.data.federated import FederatedData
 from fedbnn.federation.engines import Site
 from fedbnn.federation.sites import make_sites
 from fedbnn.methods import (
+    APFL,
     FOLA,
+    IFCA,
     LRBPFL,
+    MOCHA,
     PVI,
+    Ditto,
     FedAvg,
     FedBNN,
     FedBNNPaper,
@@ -28,6 +32,7 @@ from fedbnn.methods import (
     FlexiFed,
     Local,
     LocalBNN,
+    PerFedAvg,
     PFedBayes,
     PFedMe,
     Scaffold,
@@ -49,6 +54,11 @@ METHODS = (
     FedAvg(),
     FedProx(mu=0.5),
     PFedMe(iterations=3, inner_steps=2),
+    MOCHA(),
+    IFCA(),
+    APFL(alpha_rate=0.5),
+    PerFedAvg(),
+    Ditto(strength=0.5),
     Scaffold(),
     FedOpt(optimiser="yogi"),
     FedDyn(alpha=0.5),

@@ -72,7 +72,7 @@ def test_windows_is_told_in_one_line() -> None:
 def test_completions_are_what_there_is() -> None:
     assert completion.config_files("digits") == [name for name in presets() if name.startswith("digits")]
     assert set(completion.methods("")) >= set(METHODS)
-    assert completion.methods("fedavg,fedbn") == ["fedavg,fedbnn", "fedavg,fedbnn_paper"]
+    assert completion.methods("fedavg,fedbnn") == ["fedavg,fedbnn", "fedavg,fedbnn_paper"]
     assert "fedavg,fedavg" not in completion.methods("fedavg,")
     assert completion.settings("methods.fedbnn.gam") == ["methods.fedbnn.gamma="]
     assert completion.settings("evaluation.split=v") == ["evaluation.split=validation"]

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 import torch
-from ditto import Ditto
+from fedbabu import FedBABU
 
 from fedbnn.base.errors import UserError
 from fedbnn.deployment.agreement import Refused
@@ -25,14 +25,14 @@ from fedbnn.methods import registry
 from fedbnn.runs.experiment import Prepared
 from tests.deployment.deployment_sample import HandServer, site_nodes, small_config, write_sites
 
-CONFIG = small_config("ditto:Ditto", "methods.ditto.strength=0.5")
+CONFIG = small_config("fedbabu:FedBABU", "methods.fedbabu.head_epochs=3")
 TRAP = "tests.deployment.flower.trap"
-ALLOWED = 'methods = ["ditto:Ditto"]'
+ALLOWED = 'methods = ["fedbabu:FedBABU"]'
 
 
 @pytest.fixture(autouse=True)
 def stranger(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """As in a process in which nobody has named Ditto yet; and whatever happens, nobody imports the trap."""
+    """As in a process in which nobody has named FedBABU yet; and whatever happens, nobody imports the trap."""
     monkeypatch.setattr(registry, "_imported", {})
     yield
     assert TRAP not in sys.modules
@@ -48,7 +48,7 @@ def test_sites_that_allow_it_give_the_same_bits_as_the_local_engine(tmp_path: Pa
     files = write_sites(tmp_path, CONFIG, head=ALLOWED)
     registry._imported.clear()
     nodes = site_nodes(files)
-    assert nodes[0].terms.chosen() == Ditto(strength=0.5)
+    assert nodes[0].terms.chosen() == FedBABU(head_epochs=3)
     sites = Prepared.of(CONFIG, [CONFIG.method]).sites
     federation = Federation(CONFIG.chosen(), sites, seed=CONFIG.seed)
     server = HandServer(nodes[0].terms, roster_of(sites))
@@ -63,14 +63,16 @@ def test_sites_that_allow_it_give_the_same_bits_as_the_local_engine(tmp_path: Pa
     # What a site has learned is asked for in another process, which must be allowed to import the method as well.
     registry._imported.clear()
     state = files[1].parent / "state"
-    assert predict(state, files[1].parent / "alignment.npz").method == "ditto:Ditto"
+    assert predict(state, files[1].parent / "alignment.npz").method == "fedbabu:FedBABU"
     registry._imported.clear()
     files[1].write_text(files[1].read_text().replace(ALLOWED, ""))
-    with pytest.raises(UserError, match=r"method = 'ditto:Ditto' is not one of ours, .* methods = \['ditto:Ditto'\]"):
+    with pytest.raises(
+        UserError, match=r"method = 'fedbabu:FedBABU' is not one of ours, .* methods = \['fedbabu:FedBABU'\]"
+    ):
         predict(state, files[1].parent / "alignment.npz")
 
 
-@pytest.mark.parametrize("head", ["", 'methods = ["ditto:Other"]', 'methods = ["ditto"]'])
+@pytest.mark.parametrize("head", ["", 'methods = ["fedbabu:Other"]', 'methods = ["fedbabu"]'])
 def test_a_site_that_does_not_allow_it_refuses_before_anything_is_imported(tmp_path: Path, head: str) -> None:
     file = write_sites(tmp_path, small_config("fedavg"), head=head)[0]
     renamed(file, f"{TRAP}:Method", settings={"anything": 1})
@@ -82,7 +84,7 @@ def test_a_site_that_does_not_allow_it_refuses_before_anything_is_imported(tmp_p
 
 
 def test_that_it_was_imported_for_something_else_is_no_permission(tmp_path: Path) -> None:
-    registry.find_method("ditto:Ditto")
+    registry.find_method("fedbabu:FedBABU")
     with pytest.raises(Refused, match="this site does not allow it"):
         Node.from_file(write_sites(tmp_path, CONFIG)[0])
 
@@ -98,32 +100,32 @@ def test_terms_can_be_read_and_compared_without_their_method() -> None:
     """By whoever only wants to know what they say, a trial's command line for instance."""
     text = terms_text()
     terms = Terms.from_json(text)
-    assert (terms.method, terms.settings) == ("ditto:Ditto", {"strength": 0.5})
-    with pytest.raises(UserError, match=r"terms: method = 'ditto:Ditto' is not one of ours") as caught:
+    assert (terms.method, terms.settings) == ("fedbabu:FedBABU", {"head_epochs": 3})
+    with pytest.raises(UserError, match=r"terms: method = 'fedbabu:FedBABU' is not one of ours") as caught:
         terms.chosen()
     assert "\n" not in str(caught.value)
-    known = Terms.from_json(text, allowed=["ditto:Ditto"])
-    assert known.settings == {"strength": 0.5, "learning_rate": 0.0005}
-    with pytest.raises(UserError, match="unknown key 'strenth'; did you mean 'strength'"):
-        Terms.from_json(text.replace('"strength"', '"strenth"'), allowed=["ditto:Ditto"])
-    with pytest.raises(UserError, match="method = 'dito': unknown"):
-        Terms.from_json(text.replace("ditto:Ditto", "dito"))
+    known = Terms.from_json(text, allowed=["fedbabu:FedBABU"])
+    assert known.settings == {"learning_rate": 0.0005, "weight_decay": 0.0, "head_epochs": 3}
+    with pytest.raises(UserError, match="unknown key 'head_epoch'; did you mean 'head_epochs'"):
+        Terms.from_json(text.replace('"head_epochs"', '"head_epoch"'), allowed=["fedbabu:FedBABU"])
+    with pytest.raises(UserError, match="method = 'fedbabo': unknown"):
+        Terms.from_json(text.replace("fedbabu:FedBABU", "fedbabo"))
 
 
 def terms_text() -> str:
     terms = Terms.of(CONFIG, Prepared.of(CONFIG, []).data, "trial")
     registry._imported.clear()
-    return replace(terms, settings={"strength": 0.5}).to_json()
+    return replace(terms, settings={"head_epochs": 3}).to_json()
 
 
 def test_init_writes_the_permission_into_the_files_of_all_parties(tmp_path: Path) -> None:
     terms = write_federation(tmp_path / "deployed", CONFIG)
     registry._imported.clear()
-    assert terms.run == "digits-ditto"
-    assert read_server(tmp_path / "deployed" / "server" / "server.toml").methods == ("ditto:Ditto",)
+    assert terms.run == "digits-fedbabu"
+    assert read_server(tmp_path / "deployed" / "server" / "server.toml").methods == ("fedbabu:FedBABU",)
     for name in terms.sites:
         file = tmp_path / "deployed" / "sites" / name / "site.toml"
-        assert read_site(file).methods == ("ditto:Ditto",)
+        assert read_site(file).methods == ("fedbabu:FedBABU",)
         assert Node.from_file(file).terms == terms
     ours = write_federation(tmp_path / "ours", small_config("fedavg"))
     assert read_server(tmp_path / "ours" / "server" / "server.toml").methods == ()

@@ -24,8 +24,10 @@ from fedbnn.federation.loop import Federation, roster_of
 from fedbnn.federation.message import Message, shape_of
 from fedbnn.federation.method import Client, Method, Roster
 from fedbnn.methods import (
+    APFL,
     FOLA,
     METHODS,
+    Ditto,
     DPFedAvg,
     FedAvg,
     FedBNN,
@@ -37,6 +39,7 @@ from fedbnn.methods import (
     FedProx,
     FedRep,
     FedSplit,
+    PerFedAvg,
     PFedBayes,
     PFedGP,
     PFedMe,
@@ -50,11 +53,23 @@ from fedbnn.runs.config import load_config
 from tests.federation_sample import first_message, small_sites, unequal, with_client
 
 RNG = Stream((0, "test"))
-BY_RECORDS: tuple[Averaging[Any], ...] = (FedAvg(), FedProx(), PFedMe(), FedRep())
+BY_RECORDS: tuple[Averaging[Any], ...] = (FedAvg(), FedProx(), PFedMe(), FedRep(), Ditto(), PerFedAvg(), APFL())
 UNIFORM: tuple[Averaging[Any], ...] = (PFedBayes(), PFedGP(embedding=8), DPFedAvg(sampling_rate=1.0))
 ALL: tuple[Method[Any, Any], ...] = (*BY_RECORDS, *UNIFORM, FOLA(), Scaffold(), FedOpt(), FedDyn(), FedPD(), FedSplit())
 # What else is true of them is in tests of their own.
-ELSEWHERE = ("fedbe", "fedpa", "pvi", "fedppd", "lr_bpfl", "fedma", "dp_fedsgd", "dp_scaffold")
+ELSEWHERE = (
+    "fedbn",
+    "ifca",
+    "mocha",
+    "fedbe",
+    "fedpa",
+    "pvi",
+    "fedppd",
+    "lr_bpfl",
+    "fedma",
+    "dp_fedsgd",
+    "dp_scaffold",
+)
 NAMES = (*(method.name for method in ALL), *ELSEWHERE)
 
 

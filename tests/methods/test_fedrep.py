@@ -21,7 +21,7 @@ from tests.federation_sample import first_message, small_sites, unequal, with_cl
 RNG = Stream((0, "fedrep"))
 SITES = unequal(small_sites(3, models=("cnn2",), batch_size=5), (12, 7, 3))
 CLIENT = SITES[0].client
-BODY = body_and_head(CLIENT.network, "cnn2")[0].stop
+BODY = body_and_head(CLIENT.network, "cnn2", "fedrep")[0].stop
 
 
 @example(2, 0.9)
@@ -44,7 +44,7 @@ def test_the_head_is_the_layer_that_makes_the_logits(name: str) -> None:
     """Adding to the head's bias, the last of its weights, moves one logit by as much, whatever the record."""
     options = {"width": 0.1} if name == "vgg9" else {}
     network = FlatNetwork(lambda: build(ModelSettings(name, options=options), (1, 8, 8), 4), 0)
-    body, head = body_and_head(network, name)
+    body, head = body_and_head(network, name, "fedrep")
     assert (body.start, body.stop, head.stop) == (0, head.start, network.size)
     last = [one for one in network.module.modules() if isinstance(one, torch.nn.Linear)][-1]
     assert head.stop - head.start == last.in_features * 4 + 4

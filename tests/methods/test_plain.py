@@ -19,17 +19,22 @@ from fedbnn.federation.loop import Federation, roster_of
 from fedbnn.federation.message import Message
 from fedbnn.federation.method import Client, Method, State
 from fedbnn.methods import (
+    APFL,
     FML,
     FOLA,
+    IFCA,
     LRBPFL,
     METHODS,
+    MOCHA,
     PVI,
     BetaPredBayes,
+    Ditto,
     DPFedAvg,
     DPFedSGD,
     DPScaffold,
     FedAvg,
     FedBE,
+    FedBN,
     FedBNN,
     FedBNNPaper,
     FedDF,
@@ -50,12 +55,15 @@ from fedbnn.methods import (
     Local,
     LocalBNN,
     Pate,
+    PerFedAvg,
     PFedBayes,
     PFedGP,
     PFedMe,
     Scaffold,
 )
+from fedbnn.methods.fedbn import shared_places
 from fedbnn.methods.mutual import MutualLearning
+from fedbnn.methods.point import Point
 from fedbnn.models.architectures import build
 from fedbnn.privacy.sums import UNIT
 from tests.federation_sample import small_sites
@@ -87,6 +95,13 @@ POINTS = (
     Scaffold(rate=0.03),
     FedOpt(learning_rate=3e-3),
     FedRep(learning_rate=3e-3, weight_decay=0.1, body_share=0.5),
+    Ditto(learning_rate=3e-3, weight_decay=0.1, strength=2.0),
+    PerFedAvg(learning_rate=3e-3, weight_decay=0.1, inner_rate=0.3),
+    PerFedAvg(learning_rate=3e-3, inner_rate=0.3, curvature="first_order"),
+    APFL(learning_rate=3e-3, weight_decay=0.1, alpha=0.6, alpha_rate=0.5),
+    IFCA(learning_rate=3e-3, weight_decay=0.1, clusters=3),
+    MOCHA(learning_rate=3e-3, weight_decay=0.1),
+    FedBN(learning_rate=3e-3, weight_decay=0.1),
     FedSplit(rate=0.03, strength=3.0),
     FedPD(learning_rate=3e-3, eta=0.3),
     FedDyn(learning_rate=3e-3, alpha=3.0),
@@ -187,12 +202,18 @@ def situation(method: Method[Any, Any], client: Client) -> tuple[State, Message]
         size = len(weights)
         theta = torch.cat([weights, mean[size:], known[:size], rho[size:]])
         return dataclasses.replace(state, theta=theta), Message({"weights": weights})
+    if isinstance(method, IFCA):  # of which the one in the middle fits best
+        weights = torch.stack([near(weights, 0.3), weights, near(weights, 0.3)])
     if isinstance(method, FlexiFed):
         weights = weights[: len(weights) // 2]
     if isinstance(method, FOLA):
         return state, Message({"weights": weights, "precision": 50 * torch.rand(weights.shape, generator=normal)})
     if isinstance(method, FedSplit):
         return dataclasses.replace(state, z=near(weights, 0.01)), Message({"weights": weights})
+    if isinstance(method, FedBN):
+        weights = weights[shared_places(client.network)]
+    if isinstance(method, MOCHA):
+        return state, Message({"centre": weights, "strength": torch.tensor([2.0])})
     if isinstance(method, Scaffold):
         return state, Message({"weights": weights, "control": near(torch.zeros_like(weights), 0.01)})
     return state, Message({"weights": weights})
@@ -237,6 +258,11 @@ def began_at(method: Method[Any, Any], client: Client) -> dict[str, Tensor]:
         begins["samples"] = message.arrays["weights"][None]
     if isinstance(method, FedPPD) and method.share_teacher:
         begins["teacher"] = message.arrays["weights"].chunk(2)[1]
+    if isinstance(method, FedBN):
+        begins["state.weights"] = method.merged(Point(state.tensors()["weights"]), client, message)
+    if isinstance(method, IFCA):
+        begins["weights"] = message.arrays["weights"][1]
+        begins["cluster"] = torch.zeros(())
     if isinstance(method, FedRep):  # the body that came with the own head
         body = message.arrays["weights"]
         begins["weights"] = torch.cat([body, state.tensors()["weights"][len(body) :]])
@@ -266,6 +292,15 @@ def test_a_clients_turn_is_what_plain_torch_makes_of_it(method: Method[Any, Any]
     client = a_client(model)
     for name, share in deviations(method, client, ours(method, client), plainly(method, client)).items():
         assert share < SAME, name
+
+
+def test_fedbns_turn_with_layers_of_its_own_is_what_plain_torch_makes_of_it() -> None:
+    method, client = POINT["fedbn"], a_client("transformer")
+    found = deviations(method, client, ours(method, client), plainly(method, client))
+    assert len(found) == 2
+    assert max(found.values()) < SAME
+    wrong = deviations(method, client, ours(method, client), plainly(other(method, weight_decay=0.3), client))
+    assert max(wrong.values()) > DIFFERENT
 
 
 def first_turn(method: Method[Any, Any]) -> dict[str, float]:
@@ -328,6 +363,14 @@ BAYES = {method.name: method for method in reversed(BAYESIAN)}
         (POINT["pfedme"], {"rate": 0.01}),
         (POINT["fedrep"], {"learning_rate": 2e-3}),
         (POINT["fedrep"], {"weight_decay": 0.2}),
+        (POINT["perfedavg"], {"inner_rate": 0.2}),
+        (POINT["perfedavg"], {"curvature": "first_order"}),
+        (POINT["apfl"], {"alpha_rate": 2.0}),
+        (POINT["apfl"], {"learning_rate": 2e-3}),
+        (POINT["ifca"], {"learning_rate": 2e-3}),
+        (POINT["mocha"], {"learning_rate": 2e-3}),
+        (POINT["ditto"], {"strength": 1.0}),
+        (POINT["ditto"], {"strength": 4.0}),
         (POINT["dp_fedavg"], {"clip": 1.0}),
         (POINT["dp_fedavg"], {"epsilon": 25.0}),
         (POINT["dp_fedsgd"], {"clip": 1.0}),

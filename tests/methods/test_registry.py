@@ -9,7 +9,7 @@ from importlib.metadata import EntryPoint, EntryPoints
 from pathlib import Path
 
 import pytest
-from ditto import Ditto
+from fedbabu import FedBABU
 
 from fedbnn.base.errors import UserError
 from fedbnn.cli.app import main
@@ -220,30 +220,30 @@ def test_two_methods_of_one_name_are_not_compared(own: Path, tiny: tuple[str, ..
 PLAN = """
 title = "Of the user's"
 seeds = [0]
-[rows.ditto]
-title = "Ditto"
+[rows.fedbabu]
+title = "FedBABU"
 method = "{method}"
-set = ["methods.ditto.strength=0.5"]
+set = ["methods.fedbabu.head_epochs=3"]
 [studies.one]
 title = "One"
 kind = "table"
-rows = ["ditto"]
+rows = ["fedbabu"]
 columns = [{{ data = "digits" }}]
 """
 
 
 def test_rows_of_a_plan_name_methods_from_outside(tmp_path: Path) -> None:
     (tmp_path / "digits.toml").write_text('models = [{ name = "mlp" }]\n')
-    (tmp_path / "plan.toml").write_text(PLAN.format(method="ditto:Ditto"))
+    (tmp_path / "plan.toml").write_text(PLAN.format(method="fedbabu:FedBABU"))
     [entry] = expand(load_plan(tmp_path), "one", tmp_path / "runs")
     [cell] = entry.cells
-    assert cell.config.chosen() == Ditto(strength=0.5)
-    assert cell.folder.name.startswith("digits-ditto-seed0-")
-    (tmp_path / "plan.toml").write_text(PLAN.format(method="dito:Ditto"))
-    with pytest.raises(UserError, match=r"row ditto on digits: method = 'dito:Ditto' cannot be imported"):
+    assert cell.config.chosen() == FedBABU(head_epochs=3)
+    assert cell.folder.name.startswith("digits-fedbabu-seed0-")
+    (tmp_path / "plan.toml").write_text(PLAN.format(method="fedbabo:FedBABU"))
+    with pytest.raises(UserError, match=r"row fedbabu on digits: method = 'fedbabo:FedBABU' cannot be imported"):
         expand(load_plan(tmp_path), "one", tmp_path / "runs")
     (tmp_path / "plan.toml").write_text(PLAN.format(method="zzz"))
-    with pytest.raises(UserError, match=r"rows\.ditto\.method = 'zzz': no such method"):
+    with pytest.raises(UserError, match=r"rows\.fedbabu\.method = 'zzz': no such method"):
         load_plan(tmp_path)
 
 

@@ -15,6 +15,7 @@ from fedbnn.runs.experiment import Prepared
 
 AVERAGING = [name for name, cls in METHODS.items() if cls.one_architecture]
 WITHOUT_ALIGNMENT = ("fedproto", "fml", "fedkd", "flexifed", "local_bnn", "local")  # of those that mix architectures
+NORMALISED = 'models=[{name="transformer"}]'
 MIXED = 'models=[{name="mlp"}, {name="cnn2"}]'
 FAST = (
     "rounds=1",
@@ -81,8 +82,11 @@ def test_every_preset_file_is_listed() -> None:
     assert set(presets()) == {file.stem for file in PRESETS.iterdir()}
 
 
-def test_all_methods_run_on_one_architecture() -> None:
-    Prepared.of(load_config(Path("digits-homogeneous"), ["rounds=1"]), list(METHODS))
+def test_all_methods_run_on_one_architecture_but_one_that_needs_another() -> None:
+    config = load_config(Path("digits-homogeneous"), ["rounds=1"])
+    Prepared.of(config, [name for name in METHODS if name != "fedbn"])
+    Prepared.of(load_config(Path("digits-homogeneous"), ["rounds=1", NORMALISED]), ["fedbn"])
+    assert "leaves normalisation layers" in Prepared.of(config, []).refusal(config, "fedbn")
 
 
 @pytest.mark.parametrize("command", [["run"], ["compare", "--methods", "fedavg"]], ids=["run", "compare"])
@@ -134,7 +138,7 @@ def test_compare_leaves_out_what_mixed_architectures_do_not_allow(
 
 
 def test_compare_takes_all_methods_where_all_can_run(call: Call, tiny: tuple[str, ...], tmp_path: Path) -> None:
-    code, out, err = call("compare", *sets(*tiny, *FAST), "--out", tmp_path / "out", "--json")
+    code, out, err = call("compare", *sets(*tiny, *FAST, NORMALISED), "--out", tmp_path / "out", "--json")
     assert code == 0, err
     assert [result["method"] for result in json.loads(out)] == list(METHODS)
     assert "left out" not in err

@@ -3,7 +3,7 @@
 from typing import Any
 
 import pytest
-from ditto import Ditto
+from fedbabu import FedBABU
 
 from fedbnn.federation.engines import Engine
 from fedbnn.federation.method import Method
@@ -16,6 +16,6 @@ def test_the_sample_has_every_method() -> None:
     assert {method.name for method in SMALL_METHODS} == METHODS.keys()
 
 
-@pytest.mark.parametrize("method", [*SMALL_METHODS, Ditto()], ids=described)
+@pytest.mark.parametrize("method", [*SMALL_METHODS, FedBABU()], ids=described)
 def test_methods_keep_the_contract(method: Method[Any, Any], two_workers: Engine) -> None:
     check_method(method, two_workers)

@@ -3,12 +3,15 @@
 from typing import Any
 
 from fedbnn.federation.method import Method
+from fedbnn.methods.apfl import APFL
 from fedbnn.methods.beta_predbayes import BetaPredBayes
+from fedbnn.methods.ditto import Ditto
 from fedbnn.methods.dp_fedavg import DPFedAvg
 from fedbnn.methods.dp_fedsgd import DPFedSGD
 from fedbnn.methods.dp_scaffold import DPScaffold
 from fedbnn.methods.fedavg import FedAvg
 from fedbnn.methods.fedbe import FedBE
+from fedbnn.methods.fedbn import FedBN
 from fedbnn.methods.fedbnn import FedBNN
 from fedbnn.methods.fedbnn_paper import FedBNNPaper
 from fedbnn.methods.feddf import FedDF
@@ -28,10 +31,13 @@ from fedbnn.methods.fedsplit import FedSplit
 from fedbnn.methods.flexifed import FlexiFed
 from fedbnn.methods.fml import FML
 from fedbnn.methods.fola import FOLA
+from fedbnn.methods.ifca import IFCA
 from fedbnn.methods.local import Local
 from fedbnn.methods.local_bnn import LocalBNN
 from fedbnn.methods.lr_bpfl import LRBPFL
+from fedbnn.methods.mocha import MOCHA
 from fedbnn.methods.pate import Pate
+from fedbnn.methods.perfedavg import PerFedAvg
 from fedbnn.methods.pfedbayes import PFedBayes
 from fedbnn.methods.pfedgp import PFedGP
 from fedbnn.methods.pfedme import PFedMe
@@ -51,6 +57,12 @@ METHODS: dict[str, type[Method[Any, Any]]] = {
         Scaffold,
         FedOpt,
         FedRep,
+        Ditto,
+        PerFedAvg,
+        APFL,
+        IFCA,
+        MOCHA,
+        FedBN,
         FedDyn,
         FedPD,
         FedSplit,
@@ -79,17 +91,22 @@ METHODS: dict[str, type[Method[Any, Any]]] = {
 }
 
 __all__ = [
+    "APFL",
     "FML",
     "FOLA",
+    "IFCA",
     "LRBPFL",
     "METHODS",
+    "MOCHA",
     "PVI",
     "BetaPredBayes",
     "DPFedAvg",
     "DPFedSGD",
     "DPScaffold",
+    "Ditto",
     "FedAvg",
     "FedBE",
+    "FedBN",
     "FedBNN",
     "FedBNNPaper",
     "FedDF",
@@ -113,5 +130,6 @@ __all__ = [
     "PFedGP",
     "PFedMe",
     "Pate",
+    "PerFedAvg",
     "Scaffold",
 ]

@@ -30,13 +30,13 @@ from fedbnn.models.bayesian_part import names_of
 from fedbnn.models.network import FlatNetwork
 
 
-def body_and_head(network: FlatNetwork, model: str) -> tuple[slice, slice]:
+def body_and_head(network: FlatNetwork, model: str, method: str) -> tuple[slice, slice]:
     """Which weights are the body's and which the head's: the last layer is the one that the module names last."""
     names = names_of("last_layer", network.spans, model)
     start = min(network.spans[name].start for name in names)
     if start == 0:
         raise UserError(
-            f"method 'fedrep' shares all trainable layers but the last, and model '{model}' has only one: give it a "
+            f"method '{method}' shares all trainable layers but the last, and model '{model}' has only one: give it a "
             "hidden layer that is trained"
         )
     return slice(0, start), slice(start, network.size)
@@ -68,7 +68,7 @@ class FedRep(PointModel, PointTraining, Averaging[Point]):
     def client_update(
         self, state: Point, client: Client, message: Message, round_number: int, rng: Stream
     ) -> Update[Point]:
-        body, _ = body_and_head(client.network, client.model.name)
+        body, _ = body_and_head(client.network, client.model.name, self.name)
         shared = message.arrays["weights"]
         _, passes = split(client.training.passes(round_number), self.body_share)
         fitted = self.fit_head(state, client, shared, round_number, rng)
@@ -78,7 +78,7 @@ class FedRep(PointModel, PointTraining, Averaging[Point]):
 
     def fit_head(self, state: Point, client: Client, shared: Tensor, round_number: int, rng: Stream) -> Tensor:
         """`shared` as the body with the client's own head, after the head's epochs of a round."""
-        _, head = body_and_head(client.network, client.model.name)
+        _, head = body_and_head(client.network, client.model.name, self.name)
         passes, _ = split(client.training.passes(round_number), self.body_share)
         start = torch.cat([shared, state.weights[head]])
         return self.train(start, client, passes, rng.child("head"), part=head)[0]
@@ -90,5 +90,5 @@ class FedRep(PointModel, PointTraining, Averaging[Point]):
         return roster.initial_weights(0)[: self.initial_size(roster)].clone()
 
     def initial_size(self, roster: Roster) -> int:
-        body, _ = body_and_head(roster.network(0), roster.models[0].name)
+        body, _ = body_and_head(roster.network(0), roster.models[0].name, self.name)
         return int(body.stop)

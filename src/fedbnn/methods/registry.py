@@ -1,11 +1,11 @@
 """Methods by the name that a configuration gives them.
 
 `fedavg`                    one of ours
-`ditto`                     one that an installed package declares: `[project.entry-points."fedbnn.methods"]` with
-                            ditto = "package.module:Ditto"
-`package.module:Ditto`      any class that can be imported, also from a module in the current folder
+`fedbabu`                   one that an installed package declares: `[project.entry-points."fedbnn.methods"]` with
+                            fedbabu = "package.module:FedBABU"
+`package.module:FedBABU`    any class that can be imported, also from a module in the current folder
 
-A method from outside has the name that its class says: its settings stand in `[methods.ditto]`.
+A method from outside has the name that its class says: its settings stand in `[methods.fedbabu]`.
 """
 
 import inspect

@@ -8,7 +8,7 @@ client that is set aside had added could not be taken out again. Every client co
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TypeVar
+from typing import Self, TypeVar
 
 import torch
 from torch import Tensor
@@ -45,14 +45,14 @@ class Remembered(Global):
         """The mean over those that have sent something, who are at least one."""
         return self.sent[self.heard].mean(0)
 
-    def with_replies(self, replies: Mapping[int, Message], name: str) -> "Remembered":
+    def with_replies(self, replies: Mapping[int, Message], name: str) -> Self:
         """With the arrays of this name in place of what these clients sent before."""
         sent, heard = self.sent.clone(), self.heard.clone()
         for client, reply in replies.items():
             sent[client], heard[client] = reply.arrays[name], True
         return replace(self, sent=sent, heard=heard)
 
-    def without(self, client: int) -> "Remembered":
+    def without(self, client: int) -> Self:
         sent, heard = self.sent.clone(), self.heard.clone()
         sent[client], heard[client] = 0.0, False
         return replace(self, sent=sent, heard=heard)

@@ -129,6 +129,15 @@ def adam(
     return torch.optim.Adam([parameter], lr=learning_rate, weight_decay=weight_decay, fused=True)
 
 
+def gradient_at(network: FlatNetwork, weights: Tensor, batch: Records) -> tuple[Tensor, Tensor]:
+    """The gradient of the batch's loss at these weights, and the loss."""
+    network.weights.copy_(weights)
+    network.gradient.zero_()
+    loss = batch.loss(network(batch.x))
+    loss.backward()
+    return network.gradient.clone(), loss.detach()
+
+
 def fit_point(
     network: FlatNetwork,
     weights: Tensor,

@@ -2,8 +2,8 @@
 
     from fedbnn.testing import check_method
 
-    def test_ditto():
-        check_method(Ditto())
+    def test_fedbabu():
+        check_method(FedBABU())
 
 A check that fails raises an AssertionError that says what is wrong and what to do.
 """
