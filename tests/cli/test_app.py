@@ -396,7 +396,7 @@ def test_stopped_after_the_last_round(call, sets, tmp_path, finished, monkeypatc
         (["methods.fedbnn.gama=0.1"], "unknown key 'methods.fedbnn.gama'; did you mean 'gamma'?"),
         (["rounds=many"], "rounds = 'many': Input should be a valid integer"),
         (["seed=-1"], "seed = -1: Input should be greater than or equal to 0"),
-        (["method=fedbn"], "method = 'fedbn': unknown; did you mean 'fedbnn'?"),
+        (["method=fedbnnn"], "method = 'fedbnnn': unknown; did you mean 'fedbnn'?"),
         (["rounds"], "--set rounds: write it as dotted.key=value"),
         (["partition.classes_per_client=11"], "partition.classes_per_client = 11, but the data has 10 classes"),
         (["partition.records_per_class=200"], "are missing"),

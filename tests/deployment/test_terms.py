@@ -147,7 +147,7 @@ def test_the_digest_depends_on_every_field(field):
         ({"run": "Trial"}, "terms: run = 'Trial': "),
         ({"run": "../up"}, "run = '../up'"),
         ({"run": "a\n"}, "run = 'a\\n'"),
-        ({"method": "fedbn"}, "method = 'fedbn': unknown; did you mean 'fedbnn'?"),
+        ({"method": "fedbnnn"}, "method = 'fedbnnn': unknown; did you mean 'fedbnn'?"),
         ({"settings": {"gama": 1.0}}, "terms: settings: unknown key 'gama'; did you mean 'gamma'?"),
         ({"settings": {"gamma": 2.0}}, "terms: settings: gamma = 2.0: Input should be"),
         ({"sites": ["a", "a"]}, "sites = ['a', 'a']: each name may stand there only once"),

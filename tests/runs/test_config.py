@@ -114,7 +114,7 @@ def test_a_printed_configuration_with_other_values_is_read_as_these():
         ({"models": [{"name": "mlp"}, {"shares": 2}]}, "models.1.shares", "share"),
         ({"training": {"batchsize": 3}}, "training.batchsize", "batch_size"),
         ({"engine": {"worker": 3}}, "engine.worker", "workers"),
-        ({"methods": {"fedbn": {}}}, "methods.fedbn", "fedbnn"),
+        ({"methods": {"fedbnnn": {}}}, "methods.fedbnnn", "fedbnn"),
         ({"methods": {"fedbnn": {"gama": 0.5}}}, "methods.fedbnn.gama", "gamma"),
         ({"methods": {"fedmd": {"digest_step": 5}}}, "methods.fedmd.digest_step", "digest_steps"),
         ({"privacy": {"epsilonn": 5}}, "privacy.epsilonn", "epsilon"),
@@ -199,8 +199,8 @@ def test_a_key_with_a_line_break_is_still_one_line():
 
 
 def test_an_unknown_method_names_the_nearest():
-    text = refusal({"method": "fedbn"})
-    assert text.startswith("method = 'fedbn': unknown; did you mean 'fedbnn'?")
+    text = refusal({"method": "fedbnnn"})
+    assert text.startswith("method = 'fedbnnn': unknown; did you mean 'fedbnn'?")
     assert all(name in text for name in METHODS)
 
 
