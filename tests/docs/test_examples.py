@@ -53,4 +53,5 @@ def test_bodies(output: str) -> None:
 
 @pytest.mark.parametrize("path", sorted((ROOT / "examples").glob("*.py")), ids=lambda path: path.name)
 def test_an_example_is_short(path: Path) -> None:
-    assert len(path.read_text(encoding="utf-8").splitlines()) < 60 or path.name == "fedbabu.py"
+    whole = {"fedbabu.py", "fedloc.py", "thompson.py"}  # an algorithm of its own each
+    assert len(path.read_text(encoding="utf-8").splitlines()) < (120 if path.name in whole else 60)

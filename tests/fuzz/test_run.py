@@ -14,10 +14,11 @@ from fedbnn.deployment.flower.attendance import Attendance
 from fedbnn.deployment.flower.serve import _summary
 from fedbnn.federation.intake import joined
 from fedbnn.federation.loop import roster_of
-from fedbnn.federation.message import ABSURD, shape_of
+from fedbnn.federation.message import ABSURD, Integers, shape_of
 from fedbnn.federation.message import Message as OurMessage
 from fedbnn.federation.server import Server
 from fedbnn.methods import FedBNN, FedMD
+from fedbnn.privacy.sums import UNIT
 from fedbnn.runs.results import metric_lines
 from tests.deployment.flower.direct_grid import DirectGrid
 from tests.deployment.flower.test_strategy import World, configured
@@ -147,7 +148,10 @@ def honest(server: Server, client: int) -> OurMessage:
     arrays = {}
     for name, form in agreed.items():
         values = torch.randn(shape_of(form), generator=generator) * 0.1
-        arrays[name] = values.softmax(-1) if name == "phi" else values.abs() if name != "weights" else values
+        if isinstance(form, Integers):
+            arrays[name] = (values / UNIT).long()
+        else:
+            arrays[name] = values.softmax(-1) if name == "phi" else values.abs() if name != "weights" else values
     return OurMessage(arrays)
 
 

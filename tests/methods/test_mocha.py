@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from fedbnn.base.errors import UserError
-from fedbnn.base.randomness import Stream
+from fedbnn.base.randomness import Stream, repeatable
 from fedbnn.federation.loop import Federation, roster_of
 from fedbnn.federation.message import Message
 from fedbnn.methods import MOCHA, Local
@@ -127,7 +127,8 @@ def test_without_strength_clients_train_alone_bit_for_bit() -> None:
         alone = Point(first)
         for number in range(4):
             rng = Stream((2, "update", number, site.client.index))
-            alone = local.client_update(alone, site.client, Message(), number, rng).state
+            with repeatable(rng):
+                alone = local.client_update(alone, site.client, Message(), number, rng).state
         assert torch.equal(federation.server.tensors()["sent"][site.client.index], alone.weights)
 
 
