@@ -10,6 +10,7 @@ from tests.docs.pages import NAMES, ROOT, blocks
 
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 TABLE1 = (ROOT / "results" / "cpu" / "table1.md").read_text("utf-8")
+FIELD = (ROOT / "results" / "cpu" / "field.md").read_text("utf-8")
 
 
 def rows(text: str) -> Iterator[list[str]]:
@@ -18,9 +19,9 @@ def rows(text: str) -> Iterator[list[str]]:
             yield [cell.strip(" *") for cell in line.strip("|").split("|")]
 
 
-def scores(measure: str) -> dict[str, dict[str, str]]:
-    """One of the tables of Table 1: by row and column."""
-    _, _, after = TABLE1.partition(f"**{measure}")
+def scores(measure: str, page: str = TABLE1) -> dict[str, dict[str, str]]:
+    """One of the tables of a page of results: by row and column."""
+    _, _, after = page.partition(f"**{measure}")
     heads, _, *body = rows(re.sub(r" \(\d of \d seeds\)", "", after.partition("\n**")[0]))
     return {row[0]: dict(zip(heads[1:], row[1:], strict=True)) for row in body if row[0] != "the paper"}
 
@@ -55,12 +56,27 @@ def test_the_headline_is_table_1() -> None:
 
 def test_the_page_of_results_is_table_1() -> None:
     page = (ROOT / "docs" / "results.md").read_text(encoding="utf-8")
-    heads, _, *body = rows(page)
+    heads, _, *body = rows(page.partition("## What this lead rests on")[0])
     found = scores("own-class")
     assert len(body) == 7
     for label, *cells in body:
         row = found.get(label) or found[f"{label}, fine-tuned"]
         assert cells == [row[head] for head in heads[1:]], label
+
+
+def test_the_page_of_results_compares_on_the_same_features() -> None:
+    """Its rows are those of the field's table: FedBNN on images, the others' global models on features."""
+    page = (ROOT / "docs" / "results.md").read_text(encoding="utf-8")
+    _, _, *body = rows(page.partition("## What this lead rests on")[2])
+    assert len(body) == 6
+    for label, *cells in body:
+        ours = label.startswith("FedBNN")
+        column = f"CIFAR-10, {'images' if ours else 'features'}"
+        own = "FedBNN" if ours else f"{label}, global, own prior"
+        broad = "FedBNN, general" if ours else f"{label}, global"
+        asked = (("own-class", own), ("all-class", broad), ("NLL", own), ("ECE", own))
+        found = [scores(measure, FIELD)[row][column] for measure, row in asked]
+        assert [cell.removesuffix(" (general)") for cell in cells] == found, label
 
 
 def test_the_citation_is_of_this_version_and_of_the_paper() -> None:
