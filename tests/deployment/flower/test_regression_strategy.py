@@ -6,7 +6,6 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
 from flwr.app import Message, RecordDict
@@ -31,7 +30,7 @@ from tests.deployment.flower.direct_grid import DirectGrid
 from tests.deployment.flower.test_strategy import World
 from tests.deployment.regression_sites import DIABETES, diabetes
 from tests.federation_sample import described
-from tests.fuzz.targets.messages import scored
+from tests.fuzz.targets.messages import measured, scored
 from tests.regression_sample import METHODS
 
 ROUNDS = 2
@@ -91,13 +90,9 @@ def telling(evaluation: dict[str, Any]) -> Any:
 
 @pytest.mark.parametrize("task", ["regression", "classification"])
 def test_scores_of_the_other_task_are_dropped(task: str, tmp_path: Path) -> None:
-    numbers = {
-        "scores": dict.fromkeys(REGRESSION_SCORES, 0.5),
-        "pit": {"edges": np.linspace(0, 1, 21).tolist(), "count": [1] * 20},
-    }
     regression = task == "regression"
     config = diabetes("fedavg", "rounds=1") if regression else small_config("fedavg", "rounds=1")
-    world = World(config, tmp_path, {0: telling(scored() if regression else numbers)})
+    world = World(config, tmp_path, {0: telling(scored() if regression else measured())})
     world.strategy.run_rounds(world.grid)
     assert all(0 not in one.scores and {1, 2} <= one.scores.keys() for one in world.rounds)
     name = world.terms.sites[0]

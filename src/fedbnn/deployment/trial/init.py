@@ -161,10 +161,7 @@ OWN_COLUMNS = """\
 # units = {{{units}}}   # what yours are in: a run with others is refused
 # decimal = ","                        # and delimiter, encoding and missing, if need be"""
 
-CLASS_COLUMN = '# target = "diagnosis"                 # the column that holds the class, by its name'
-NUMBER_COLUMN = (
-    '# target = "days"                      # the column that holds the number, by its name, in the unit agreed on'
-)
+COLUMN = "# target = {name:28}# the column that holds the {what}, by its name{more}"
 
 SIGNING_KEY = "signing.key"
 SIGNS = f"""
@@ -349,12 +346,19 @@ def records_of(data: FederatedData, index: int, split: Split) -> dict[str, Float
 
 def _own_table(terms: Terms) -> str:
     """How a site would name a table of its own, as a comment."""
-    column = NUMBER_COLUMN if terms.regression else CLASS_COLUMN
+    column = _target_column(terms)
     if terms.coding is None:
         return OWN_NUMBERS.format(column=column, shape=" x ".join(map(str, terms.input_shape)))
     lines = [f"#   {toml_value(column.name)}: {_told(column)}" for column in terms.columns if column.kind != "id"]
     units = [f"{toml_value(column.name)} = {toml_value(column.unit)}" for column in terms.columns if column.unit]
     return OWN_COLUMNS.format(column=column, columns="\n".join(lines), units=", ".join(units))
+
+
+def _target_column(terms: Terms) -> str:
+    """How it would name the column of what is predicted."""
+    if terms.target is None:
+        return COLUMN.format(name='"diagnosis"', what="class", more="")
+    return COLUMN.format(name=toml_value(terms.target.name or "days"), what="number", more=", in the unit agreed on")
 
 
 def _told(column: ColumnCode) -> str:
