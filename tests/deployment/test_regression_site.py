@@ -10,6 +10,8 @@ from fedbnn.base.errors import UserError
 from fedbnn.data import load_dataset
 from fedbnn.data.check import check_data
 from fedbnn.deployment.alignment import write_alignment
+from fedbnn.deployment.labelled import read_labelled
+from fedbnn.deployment.new_records import CodedTables
 from fedbnn.deployment.site import load_site
 from fedbnn.deployment.site_check import check_site
 from fedbnn.deployment.site_file import read_site
@@ -140,6 +142,22 @@ def test_a_target_that_is_no_finite_number_is_refused_as_on_the_local_engine(tmp
     assert "\n" not in str(error.value)
     assert "line 5" in str(error.value)
     assert "column 'days'" in str(error.value)
+
+
+@pytest.mark.parametrize("kind", ["plain", "coded"])
+def test_a_number_that_stands_for_a_missing_value_is_none(tmp_path, kind):
+    config, table, prepared = whole(tmp_path, kind)
+    rows = table.drop(columns="hospital").astype({"days": str})
+    rows.loc[3, "days"] = "-99"
+    extra = "missing = ['-99']"
+    file = own_site(tmp_path / "south", config, prepared.data, "south", rows, kind, extra=extra)
+    with pytest.raises(UserError, match="line 5: column 'days' has no value"):
+        loaded(file)
+    columns = () if kind == "coded" else FEATURES[kind]
+    terms, settings = read_terms(file.parent / "terms.json"), read_site(file).data
+    coded = None if terms.coding is None else CodedTables.of_site(settings, terms.coding)
+    with pytest.raises(UserError, match="record 3 has no finite number to predict"):
+        read_labelled(file.parent / "own.csv", (), "days", columns, terms.input_shape, settings.layout, coded)
 
 
 def test_a_decimal_comma_is_declared(tmp_path):

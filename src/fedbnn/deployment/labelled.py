@@ -56,7 +56,9 @@ def read_labelled(
         at = table.column("target", target)
         named = columns or [name for name in table.header if name != target]
         x = table.numbers([table.column("feature", name) for name in named])
-        y = labels_of(table.texts(at), class_names, origin, layout.decimal)
+        texts = table.texts(at)
+        there = texts if class_names else ["" if text in layout.missing else text for text in texts]
+        y = labels_of(there, class_names, origin, layout.decimal)
     else:
         raise UserError(f"{origin}: its name must end in .npz or .csv")
     if x.shape[1:] != shape:

@@ -236,7 +236,8 @@ def _read_targets(
 ) -> tuple[Targets, list[str]]:
     """Of a column, with the texts that they count as."""
     if terms.regression:
-        numbers = numbers_of(texts, places, settings.target, decimal)
+        there = ["" if text in settings.missing else text for text in texts]  # -99 may stand for a missing value
+        numbers = numbers_of(there, places, settings.target, decimal)
         return numbers, target_texts(numbers, ())
     return _indices(texts, terms.class_names, places.__getitem__), [class_name(text) for text in texts]
 
