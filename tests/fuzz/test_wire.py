@@ -19,7 +19,7 @@ from fedbnn.federation.evaluation import Evaluation
 from fedbnn.federation.message import BadMessage
 from fedbnn.federation.message import Message as OurMessage
 from tests.fuzz import corpus
-from tests.fuzz.targets.messages import MOST, content, reply_of, scored
+from tests.fuzz.targets.messages import MOST, content, measured, reply_of, scored
 
 
 def refusal(read: Callable[[], object]) -> str | None:
@@ -98,9 +98,13 @@ def test_any_facts_are_read_or_refused(facts: dict[str, Any]) -> None:
     refusal(lambda: scores_by(reply))
 
 
-def test_scores_come_out_as_they_went_in() -> None:
-    facts = {"evaluation": {"personal": scored()}}
-    found = scores_by(reply_of(packed(OurMessage(), facts)))
+@pytest.mark.parametrize("regression", [False, True])
+def test_scores_come_out_as_they_went_in_and_those_of_the_other_task_do_not(regression: bool) -> None:
+    facts = {"evaluation": {"personal": measured() if regression else scored()}}
+    reply = reply_of(packed(OurMessage(), facts))
+    found = scores_by(reply, regression=regression)
+    with pytest.raises(BadMessage, match="they cannot be read: an evaluation has"):
+        scores_by(reply, regression=not regression)
     assert found is not None
     assert {variant: one.to_dict() for variant, one in found.items()} == facts["evaluation"]
 

@@ -75,16 +75,19 @@ def targets_of(
     texts: list[str], places: Sequence[str], target: str, scale: Scale | None, decimal: str = "."
 ) -> tuple[Targets, tuple[str, ...]]:
     """Labels and the names of their classes, or with a scale real numbers and none."""
-    if scale is None:
-        return classes_of(texts, target)
+    return classes_of(texts, target) if scale is None else (numbers_of(texts, places, target, decimal), ())
+
+
+def numbers_of(texts: Sequence[str], places: Sequence[str], target: str, decimal: str = ".") -> Floats:
+    """A column of real numbers; `places` say of each record where it stands."""
     found = [number(text, decimal) for text in texts]
     for place, text, value in zip(places, texts, found, strict=True):
         if value is None:
             raise UserError(
-                f"{place}: column {target!r} holds {text!r}; data.task = 'regression' needs a finite number in every "
-                "record (data.decimal declares a decimal comma)"
+                f"{place}: column {target!r} {f'holds {text!r}' if text else 'has no value'}; in regression every "
+                "record needs a finite number (data.decimal declares a decimal comma)"
             )
-    return np.array(found, dtype=np.float32), ()
+    return np.array(found, dtype=np.float32)
 
 
 def strata_of(y: Targets) -> Labels:

@@ -15,6 +15,7 @@ from fedbnn.federation.calibrated import Wish
 from fedbnn.models.conformal import Floats
 from fedbnn.models.regression import Mixture
 from fedbnn.models.regression.intervals import ConformalIntervals
+from fedbnn.models.training import Records
 
 SHARE = 0.9  # of the predicted distribution, within the interval that the model itself gives
 SPREADS = ("sd", "epistemic", "aleatoric")
@@ -132,6 +133,11 @@ class SiteEstimate:
         stream = io.BytesIO()
         np.savez(stream, allow_pickle=False, target=np.array(self.target), **self.numbers)
         return stream.getvalue()
+
+
+def fitted(known: Mixture, records: Records, alpha: float) -> ConformalIntervals:
+    """The rule of intervals by what a model says of records that no training saw."""
+    return ConformalIntervals.fit(known.mean.numpy(), known.sd.numpy(), records.y.numpy(), alpha)
 
 
 def check_wish(wish: Wish, prior: object) -> None:

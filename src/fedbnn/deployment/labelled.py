@@ -48,7 +48,7 @@ def read_labelled(
         else:
             y = labels_of(labels, class_names, origin) if labels.dtype.kind == "U" else labels.astype(np.int64)
     elif coded is not None and source.suffix in TABLES:
-        x, y = labelled(coded.file(source, origin), class_names, coded.target, origin, layout.decimal)
+        x, y = labelled(coded.file(source, origin), class_names, coded.target, origin)
     elif source.suffix == ".csv":
         table = Table.read(source, origin, layout.delimiter, layout.encoding)
         if not target:
@@ -56,7 +56,9 @@ def read_labelled(
         at = table.column("target", target)
         named = columns or [name for name in table.header if name != target]
         x = table.numbers([table.column("feature", name) for name in named])
-        y = labels_of(table.texts(at), class_names, origin)
+        texts = table.texts(at)
+        there = texts if class_names else ["" if text in layout.missing else text for text in texts]
+        y = labels_of(there, class_names, origin, layout.decimal)
     else:
         raise UserError(f"{origin}: its name must end in .npz or .csv")
     if x.shape[1:] != shape:
@@ -65,13 +67,11 @@ def read_labelled(
     return x, y
 
 
-def labelled(
-    records: NewRecords, class_names: Sequence[str], target: str, origin: str, decimal: str = "."
-) -> tuple[Floats, Targets]:
+def labelled(records: NewRecords, class_names: Sequence[str], target: str, origin: str) -> tuple[Floats, Targets]:
     """Inputs and labels of a table that has the target column."""
     if records.targets is None:
         raise UserError(f"{origin} has no column {target!r}, which holds the {'class' if class_names else 'number'}")
-    return records.x, labels_of(records.targets, class_names, origin, decimal)
+    return records.x, labels_of(records.targets, class_names, origin, records.decimal)
 
 
 def labels_of(given: Inputs, class_names: Sequence[str], origin: str, decimal: str = ".") -> Targets:

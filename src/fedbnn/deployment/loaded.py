@@ -17,7 +17,7 @@ from fedbnn.base.checkpoints import Checkpoint
 from fedbnn.base.errors import UserError
 from fedbnn.base.wording import did_you_mean, listing
 from fedbnn.data import FederatedData
-from fedbnn.deployment.estimated import SiteEstimate, check_wish
+from fedbnn.deployment.estimated import SiteEstimate, check_wish, fitted
 from fedbnn.deployment.labelled import labels_of, read_labelled
 from fedbnn.deployment.new_records import TABLES, CodedTables, NewRecords, columns_of, ordered, read_inputs
 from fedbnn.deployment.predict import SiteAnswer, SitePrediction, asked_for
@@ -34,8 +34,7 @@ from fedbnn.methods.registry import find_method
 from fedbnn.models.abstention import CONFIDENCE
 from fedbnn.models.conformal import Score, Within
 from fedbnn.models.label_prior import Known, Prior, checked, parsed
-from fedbnn.models.regression import Answer, Mixture, of_classes, records_of
-from fedbnn.models.regression.intervals import ConformalIntervals
+from fedbnn.models.regression import Answer, of_classes, of_numbers, records_of
 from fedbnn.models.training import Records, channels_last
 from fedbnn.runs.config import Config, as_of_today, parse_config
 from fedbnn.runs.experiment import Prepared
@@ -217,14 +216,11 @@ class LoadedRun:
     ) -> SiteEstimate:
         """What a client's model says in regression."""
         ask = self._asking(at, variant, None)
-        said = ask(seen_inputs(new.x, self._prepared.sites[at], raw=True))
-        assert isinstance(said, Mixture)
+        said = of_numbers(ask(seen_inputs(new.x, self._prepared.sites[at], raw=True)))
         rule, equal = None, 0
         if alpha is not None:
             records, equal = self._calibration(at, calibration)
-            known = ask(records.x)
-            assert isinstance(known, Mixture)
-            rule = ConformalIntervals.fit(known.mean.numpy(), known.sd.numpy(), records.y.numpy(), alpha)
+            rule = fitted(of_numbers(ask(records.x)), records, alpha)
         return SiteEstimate(
             self.clients[at],
             self.path.name,

@@ -30,6 +30,7 @@ class NewRecords:
         ids: columns of ids by name, as texts.
         wrong: what is wrong with each record's values, in words, mostly nothing; none where nobody said what is right.
         targets: the cells of the target column, where there is one.
+        decimal: the sign that numbers in them have.
 
     """
 
@@ -37,6 +38,7 @@ class NewRecords:
     ids: Mapping[str, Sequence[str]] = field(default_factory=dict)
     wrong: Sequence[str] = ()
     targets: Sequence[str | None] | None = None
+    decimal: str = "."
 
 
 @dataclass(frozen=True)
@@ -77,7 +79,7 @@ class CodedTables:
     def _records(self, table: RawTable, origin: str) -> NewRecords:
         encoded = self.encode(table, origin)
         ids = {name: [cell or "" for cell in table.columns[name]] for name in self.coding.ids if name in table.columns}
-        return NewRecords(encoded.x, ids, encoded.flags(), table.columns.get(self.target))
+        return NewRecords(encoded.x, ids, encoded.flags(), table.columns.get(self.target), table.decimal)
 
 
 def columns_of(data: DataSettings) -> list[str]:

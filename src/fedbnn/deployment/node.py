@@ -25,9 +25,8 @@ from fedbnn.federation.engines import Site, by_index
 from fedbnn.federation.engines.host import ClientHost
 from fedbnn.federation.message import BadMessage, Message, check, check_sent
 from fedbnn.federation.method import Roster
-from fedbnn.models.bayes import Prediction
 from fedbnn.models.label_prior import Prior, checked
-from fedbnn.models.regression import of_classes
+from fedbnn.models.regression import Answer as Said
 
 LARGEST = 2**30  # bytes that a message to a site may have
 
@@ -118,8 +117,10 @@ class Node:
                 return self._update(request, turn)
             return self._evaluate(request, turn) if self.share_metrics else self._evaluate_silently(request, turn)
 
-    def predict(self, x: Tensor, variant: str | None = None, prior: Prior | None = None) -> Prediction:
+    def predict(self, x: Tensor, variant: str | None = None, prior: Prior | None = None) -> Said:
         """Of the site's newest model for scaled inputs: what `Federation.predict` gives after the same rounds."""
+        if prior is not None and self.terms.regression:
+            raise UserError("prior: it is for classes, and in regression there are none")
         asked = None if prior is None else checked(prior, self.site.client.classes)
         self.state.check_client(self.site.client)
         turn, received = self.state.turn(), self.state.received()
@@ -128,7 +129,7 @@ class Node:
         newest = (turn.round_number, turn.message)
         if received is not None and received[0] >= turn.round_number:
             newest = received
-        return of_classes(self._host_after(turn).predict(self._index, x, *newest, variant, asked))
+        return self._host_after(turn).predict(self._index, x, *newest, variant, asked)
 
     @property
     def _index(self) -> int:

@@ -1,4 +1,7 @@
-"""What a site's model says of new records: a class, its probabilities, and how unsure the model is and why."""
+"""What a site's model says of new records: a class, its probabilities, and how unsure the model is and why.
+
+In regression it is a real number (`fedbnn.deployment.estimated`).
+"""
 
 import csv
 import io
@@ -18,7 +21,7 @@ from fedbnn.base.errors import UserError
 from fedbnn.data.csv_source import Table
 from fedbnn.data.dataset import Floats, check_finite
 from fedbnn.deployment.alignment import read_alignment
-from fedbnn.deployment.estimated import FOREIGN, SiteEstimate
+from fedbnn.deployment.estimated import FOREIGN, SiteEstimate, check_wish, fitted
 from fedbnn.deployment.labelled import read_labelled
 from fedbnn.deployment.new_records import TABLES, CodedTables, NewRecords, read_inputs
 from fedbnn.deployment.node import Node
@@ -30,6 +33,7 @@ from fedbnn.features.standard import standard_features
 from fedbnn.federation.calibrated import NEEDED, Calibrated, Wish, seen_before
 from fedbnn.models.bayes import Prediction
 from fedbnn.models.label_prior import Known, parsed
+from fedbnn.models.regression import of_classes, of_numbers, records_of
 from fedbnn.models.training import Records, channels_last
 from fedbnn.privacy.chain import write_durably
 
@@ -196,18 +200,21 @@ def predict(
     prior: str | None = None,
     wish: Wish | None = None,
     calibration: Path | None = None,
-) -> SitePrediction:
+) -> SiteAnswer:
     """Predictions of a site's newest model for the records of an .npz or .csv file, with values as in its own files.
 
     `run` is the key of one of the site's runs, needed where there are several. `variant` is one of the models that the
     method scores; without it, the one that it is judged by. `prior` says how likely each class is before its record is
     seen, as `label_prior.parsed` reads it; without it, as the variant takes them to be. `wish` asks for sets of classes
-    and for abstention, by the labelled records of the file `calibration`, which the site must not have trained on.
+    and for abstention, by the labelled records of the file `calibration`, which the site must not have trained on; in
+    regression for intervals.
     """
     wish = wish or Wish()
     settings = read_site(remembered_site(state))
     key = _chosen(state, run)
     terms = SiteState(state, key).terms(settings.methods)
+    if terms.regression:
+        check_wish(wish, prior)
     shares = None if prior is None else parsed(prior, terms.class_names)
     wish.check_prior(shares)
     if wish.wanted and calibration is None:
@@ -217,21 +224,27 @@ def predict(
     node = Node(terms, load_site(settings, terms), state, share_metrics=False, device=device, key=key)
     alignment = read_alignment(settings.alignment, terms)
     seen = alignment.seen_by(settings.model, terms.training)
-    calibrated = Calibrated()
+    held, equal = None, 0
     if wish.wanted and calibration is not None:
         records = _labelled(calibration, settings.data, terms, seen)
-        equal = seen_before(f"--calibration {calibration}", [node.site.client], records)
-        calibrated = Calibrated.fit(wish, node.predict(records.x, variant, shares), records.y, equal)
+        as_trained = records_of(records.x, records.y, terms.scale)
+        equal = seen_before(f"--calibration {calibration}", [node.site.client], as_trained)
+        held = node.predict(records.x, variant, shares), records
     prediction = node.predict(channels_last(torch.from_numpy(seen(new.x))), variant, shares)
     inputs = channels_last(torch.from_numpy(alignment.normalised(new.x)))
     features = standard_features(alignment.tensor(), terms.privacy.features, "flip" in terms.training.augment)
     novelty = features.novelty(features(inputs)).float()
+    if terms.target is not None:
+        rule = None if held is None or wish.alpha is None else fitted(of_numbers(held[0]), held[1], wish.alpha)
+        said, name = of_numbers(prediction), terms.target.name
+        return SiteEstimate(settings.name, key, terms.method, name, said, novelty, rule, equal, new.ids, new.wrong)
+    calibrated = Calibrated() if held is None else Calibrated.fit(wish, of_classes(held[0]), held[1].y, equal)
     return SitePrediction(
         settings.name,
         key,
         terms.method,
         terms.class_names,
-        prediction,
+        of_classes(prediction),
         novelty,
         asked_for(shares),
         calibrated,
@@ -250,7 +263,7 @@ def _labelled(source: Path, settings: RecordsSettings, terms: Terms, seen: View)
     coded = None if terms.coding is None else CodedTables.of_site(settings, terms.coding)
     columns = () if coded or settings.source == "npz" else _features(settings)
     x, y = read_labelled(source, terms.class_names, settings.target, columns, terms.input_shape, settings.layout, coded)
-    return Records(channels_last(torch.from_numpy(seen(x))), torch.from_numpy(y))
+    return records_of(channels_last(torch.from_numpy(seen(x))), torch.from_numpy(y))
 
 
 def _chosen(state: Path, run: str | None) -> str:

@@ -10,13 +10,14 @@ import torch
 
 from fedbnn.base.errors import UserError
 from fedbnn.base.wording import did_you_mean, listing
-from fedbnn.data.csv_source import Table, class_name
-from fedbnn.data.dataset import Floats, Labels, check_records
+from fedbnn.data.csv_source import Table, class_name, numbers_of
+from fedbnn.data.dataset import Floats, Labels, Targets, check_records
 from fedbnn.data.holdout import own_holdout
 from fedbnn.data.identity import Identity, identify
 from fedbnn.data.npz_source import NpzFile
 from fedbnn.data.stored import Array, inputs_of
 from fedbnn.data.tables.coding import Coding
+from fedbnn.data.targets import measured, target_texts
 from fedbnn.deployment.alignment import read_alignment
 from fedbnn.deployment.site_file import RecordsSettings, SiteSettings
 from fedbnn.deployment.site_table import read_columns, reader_of, report_oddities
@@ -25,7 +26,8 @@ from fedbnn.federation.engines import Site
 from fedbnn.federation.method import Client
 from fedbnn.federation.sites import check_augmentation, on_features
 from fedbnn.models.network import check_outputs
-from fedbnn.models.training import Records, channels_last
+from fedbnn.models.regression import records_of
+from fedbnn.models.training import channels_last
 from fedbnn.privacy.secure.primitives import signer_of
 from fedbnn.privacy.secure.signing import read_signing_key
 
@@ -33,10 +35,10 @@ log = logging.getLogger(__name__)
 
 
 class Half(NamedTuple):
-    """Records as loaded, their classes, and what these are called in the site's own file."""
+    """Records as loaded, their targets, and the text of each: of a class, what the site's own file calls it."""
 
     x: Floats
-    y: Labels
+    y: Targets
     texts: Sequence[str]
     identity: Identity | None = None  # where inputs are not what was read
 
@@ -63,18 +65,19 @@ def load_site(settings: SiteSettings, terms: Terms) -> Site:
     train, test = site_records(settings.data, terms, promised)
     x, y = train.x, train.y
     x_test, y_test = (test.x, test.y) if test else (x[:0], y[:0])
-    own = np.isin(y_test, np.unique(y))
+    own = np.ones(len(y_test), dtype=np.bool_) if terms.regression else np.isin(y_test, np.unique(y))
     if not own.any():
-        log.warning("%s: no test records of classes that the site holds: unscored", origin_of(settings.data))
+        of = "" if terms.regression else " of classes that the site holds"
+        log.warning("%s: no test records%s: unscored", origin_of(settings.data), of)
     cap = settings.privacy
     model, seen = settings.model, alignment.seen_by(settings.model, terms.training)
     public = seen(alignment.raw)
     client = Client(
         index=index,
         name=settings.name,
-        train=_tensors(seen(x), y),
+        train=records_of(channels_last(torch.from_numpy(seen(x))), torch.from_numpy(y), terms.scale),
         alignment=channels_last(torch.from_numpy(public)),
-        classes=len(terms.class_names),
+        classes=terms.classes,
         model=model,
         training=on_features(terms.training) if model.body else terms.training,
         rounds=terms.rounds,
@@ -90,9 +93,10 @@ def load_site(settings: SiteSettings, terms: Terms) -> Site:
         cap=cap.budget if cap else None,
         run=terms.digest,
         disjoint=cap.disjoint if cap else False,
+        scale=terms.scale,
     )
-    check_outputs(client.network, public.shape[1:], client.classes, model.name)
-    evaluation = _tensors(seen(x_test), y_test)
+    check_outputs(client.network, public.shape[1:], client.outputs, model.name)
+    evaluation = records_of(channels_last(torch.from_numpy(seen(x_test))), torch.from_numpy(y_test))
     return Site(client, evaluation, torch.from_numpy(own), client.network.size, operations=0)
 
 
@@ -145,10 +149,6 @@ def check_shape(origin: str, x: Floats, terms: Terms) -> None:
         raise UserError(f"{origin}: a record has shape {x.shape[1:]}, agreed was {terms.input_shape}")
 
 
-def _tensors(x: Floats, y: Labels) -> Records:
-    return Records(channels_last(torch.from_numpy(x)), torch.from_numpy(y))
-
-
 def origin_of(settings: RecordsSettings) -> str:
     """How errors name the site's file."""
     return f"data.path = '{settings.path}'"
@@ -161,7 +161,7 @@ def site_records(settings: RecordsSettings, terms: Terms, promised: bool) -> tup
     for name, half in list(halves.items()):
         check_shape(origin, half.x, terms)
         halves[name] = _usable(origin, half) if promised else half
-        check_records(origin, name, halves[name].x, halves[name].y, len(terms.class_names))
+        check_records(origin, name, halves[name].x, halves[name].y, terms.classes)
     return halves["train"], halves.get("test")
 
 
@@ -181,13 +181,17 @@ def _npz(path: Path, origin: str, terms: Terms) -> dict[str, Half]:
     if len({x.dtype == np.uint8 for x, _ in raw.values()}) > 1:
         raise UserError(f"{origin}: uint8 images are divided by 255, others are not: x_train and x_test must be alike")
     return {
-        half: Half(
-            inputs_of(origin, f"x_{half}", x),
-            _labels(origin, f"y_{half}", y, terms.class_names),
-            [class_name(str(text)) for text in y.tolist()],
-        )
+        half: Half(inputs_of(origin, f"x_{half}", x), *_targets(origin, f"y_{half}", y, terms))
         for half, (x, y) in raw.items()
     }
+
+
+def _targets(origin: str, key: str, y: Array, terms: Terms) -> tuple[Targets, list[str]]:
+    """Of an array, with the texts that they count as."""
+    if terms.regression:
+        numbers = measured(origin, key, y)
+        return numbers, target_texts(numbers, ())
+    return _labels(origin, key, y, terms.class_names), [class_name(str(text)) for text in y.tolist()]
 
 
 def _labels(origin: str, key: str, y: Array, names: tuple[str, ...]) -> Labels:
@@ -208,25 +212,34 @@ def _csv(settings: RecordsSettings, origin: str, terms: Terms, promised: bool) -
     table = Table.read(settings.path, origin, settings.delimiter, settings.encoding)
     target = table.column("data.target", settings.target)
     columns = [table.column("data.columns", name) for name in feature_columns(settings, table)]
-    texts = table.texts(target)
-    y = _indices(texts, terms.class_names, lambda record: f"{origin}, line {table.rows[record][0]}")
-    whole = Half(table.numbers(columns, or_nan=promised), y, [class_name(text) for text in texts])
-    return _divided(whole, settings.test_fraction)
+    places = [f"{origin}, line {line}" for line, _ in table.rows]
+    y, labels = _read_targets(table.texts(target), places, settings, terms, settings.decimal)
+    return _divided(Half(table.numbers(columns, or_nan=promised), y, labels), settings.test_fraction)
 
 
 def _described(settings: RecordsSettings, origin: str, terms: Terms, coding: Coding, promised: bool) -> dict[str, Half]:
     """The same for a table whose columns the terms describe."""
     table = reader_of(settings, coding).read(settings.path, origin, settings.source)
     cells = table.column("data.target", settings.target)
-    texts = [cell or "" for cell in cells]
-    y = _indices(texts, terms.class_names, lambda record: str(table.places[record]))
+    places = [str(place) for place in table.places]
+    y, labels = _read_targets([cell or "" for cell in cells], places, settings, terms, table.decimal)
     encoded = read_columns(table, settings, coding, origin)
     report_oddities(encoded, origin, promised)
-    labels = [class_name(text) for text in texts]
     # By what the site itself names as its columns, as for a table of plain numbers.
     own = settings.columns or [name for name in table.columns if name != settings.target]
     identity = table.only(own).identity(labels)
     return _divided(Half(encoded.x, y, labels, identity), settings.test_fraction)
+
+
+def _read_targets(
+    texts: list[str], places: Sequence[str], settings: RecordsSettings, terms: Terms, decimal: str
+) -> tuple[Targets, list[str]]:
+    """Of a column, with the texts that they count as."""
+    if terms.regression:
+        there = ["" if text in settings.missing else text for text in texts]  # -99 may stand for a missing value
+        numbers = numbers_of(there, places, settings.target, decimal)
+        return numbers, target_texts(numbers, ())
+    return _indices(texts, terms.class_names, places.__getitem__), [class_name(text) for text in texts]
 
 
 def _divided(whole: Half, fraction: float) -> dict[str, Half]:

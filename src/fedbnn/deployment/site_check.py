@@ -3,6 +3,7 @@
 from pathlib import Path
 
 from fedbnn.data.check import DataCheck, columns_of, contents, holding, remarks
+from fedbnn.data.targets import target_texts
 from fedbnn.deployment.alignment import read_alignment
 from fedbnn.deployment.site import index_of, origin_of, site_records
 from fedbnn.deployment.site_file import read_site
@@ -18,7 +19,7 @@ def check_site(path: Path) -> DataCheck:
     alignment = read_alignment(site.alignment, terms)
     promised = terms.chosen().protects(terms.privacy) is not None
     train, test = site_records(site.data, terms, promised)
-    labels = [terms.class_names[label] for label in train.y]
+    labels = target_texts(train.y, terms.class_names)
     cells, notes = None, []
     if terms.coding is not None and site.data.source != "npz":
         origin = origin_of(site.data)

@@ -17,7 +17,10 @@ from fedbnn.privacy import Budget
 
 @settings
 class RecordsSettings:
-    """Where the site's records are. Labels are names of the terms' classes, or (npz) whole numbers 0 .. C - 1."""
+    """Where the site's records are.
+
+    Labels are names of the terms' classes, or (npz) whole numbers 0 .. C - 1; in regression they are real numbers.
+    """
 
     path: Path = Field(description="the file")
     source: Literal["npz", "csv", "parquet"] = Field(
@@ -25,7 +28,7 @@ class RecordsSettings:
         description="npz: arrays x_train, y_train and, to be scored, x_test, y_test; csv: a table with a header row; "
         "parquet: a table whose columns the terms describe",
     )
-    target: str = Field(default="", description="column that holds the class; tables only")
+    target: str = Field(default="", description="column that holds the class, or in regression the number; tables only")
     columns: tuple[str, ...] = Field(
         default=(),
         description="columns that hold the features, in the order agreed on; tables only; none: by name where the "
@@ -57,7 +60,9 @@ class RecordsSettings:
         if self.source == "npz" and (self.target or self.columns):
             raise ValueError("target and columns are for source = 'csv' and 'parquet'; leave them out")
         if self.source != "npz" and not self.target:
-            raise ValueError(f"target is missing: source = '{self.source}' needs the column that holds the class")
+            raise ValueError(
+                f"target is missing: source = '{self.source}' needs the column that holds the class or the number"
+            )
         if repeated := {name for name in self.columns if self.columns.count(name) > 1}:
             raise ValueError(f"columns names {sorted(repeated)[0]!r} more than once")
         if self.target in self.columns:

@@ -17,6 +17,7 @@ from fedbnn.data.dataset import Floats, fingerprint_of
 from fedbnn.data.tables.coding import Coding, ColumnCode, check_columns
 from fedbnn.federation.method import Method
 from fedbnn.methods.registry import check_name, find_method, known_method
+from fedbnn.models.regression import OUTPUTS, Scale
 from fedbnn.models.training import TrainingSettings
 from fedbnn.privacy import PrivacySettings
 from fedbnn.runs.config import Config
@@ -41,6 +42,21 @@ class AlignmentTerms:
 
 
 @settings
+class TargetTerms:
+    """The real number that is predicted in regression. All parties learn (target - mean) / sd."""
+
+    name: str = Field(
+        max_length=200, pattern=r"^(\S(.*\S)?)?$", description="what it is called, for people; may be empty"
+    )
+    mean: float = Field(description="about where targets lie, in their own unit; public, never worked out from records")
+    sd: float = Field(gt=0, description="about how far they go from there; likewise")
+
+    @property
+    def scale(self) -> Scale:
+        return Scale(self.mean, self.sd)
+
+
+@settings
 class Terms:
     """A run as all parties know it. A party works only under terms of which it has its own copy."""
 
@@ -54,7 +70,7 @@ class Terms:
     rounds: int = Field(ge=1, description="exchanges with the server, after the warm-up (round 0)")
     participation: float = Field(gt=0, le=1, description="share of the sites that take part in a round")
     sites: tuple[Name, ...] = Field(min_length=1, description="names of the sites; the first is client 0")
-    class_names: tuple[Name, ...] = Field(min_length=2, description="names of the classes 0, 1, ...")
+    class_names: tuple[Name, ...] = Field(description="names of the classes 0, 1, ...; in regression none")
     input_shape: tuple[Annotated[int, Field(ge=1)], ...] = Field(
         description="of one record: [channels, height, width] or [features]"
     )
@@ -66,6 +82,9 @@ class Terms:
         default=(),
         description="of a table: its columns by name, and how their cells become inputs; none: inputs are numbers as "
         "they stand in a site's file",
+    )
+    target: TargetTerms | None = Field(
+        default=None, description="in regression, instead of classes: the number to predict, and its public scale"
     )
     multiplicity: int = Field(
         default=1,
@@ -85,6 +104,21 @@ class Terms:
         if len(set(names)) != len(names):
             raise ValueError("each name may stand there only once")
         return names
+
+    @field_validator("class_names")
+    @classmethod
+    def _several(cls, names: tuple[str, ...]) -> tuple[str, ...]:
+        if len(names) == 1:
+            raise ValueError("at least 2 are needed, or none where there is a target")
+        return names
+
+    @model_validator(mode="after")
+    def _one_task(self) -> "Terms":
+        if self.class_names and self.target is not None:
+            raise ValueError("class_names and target are both given: predict classes, or a number with class_names []")
+        if not self.class_names and self.target is None:
+            raise ValueError("class_names is empty and target is missing: name the classes, or a number's mean and sd")
+        return self
 
     @model_validator(mode="after")
     def _one_signer_each(self) -> "Terms":
@@ -128,9 +162,7 @@ class Terms:
             raise UserError(f"attack.kind = '{config.attack.kind}': lies are simulated on the local engine only")
         if ":" in config.privacy.features:
             raise UserError(f"privacy.features = '{config.privacy.features}': {OWN_FEATURES}")
-        if data.dataset.scale is not None:
-            raise UserError("data.task = 'regression' is known to the local engine only: sites on Flower learn classes")
-        raw = alignment_of(data)
+        raw, scale = alignment_of(data), data.dataset.scale
         source = f"{data.alignment_source or data.dataset.name}: {len(raw)} inputs"
         if not data.alignment_source:
             source += " that were held out of all clients"
@@ -146,6 +178,7 @@ class Terms:
                 class_names=data.dataset.class_names,
                 input_shape=data.dataset.input_shape,
                 columns=data.coding.columns if data.coding else (),
+                target=None if scale is None else TargetTerms(config.data.target, scale.mean, scale.sd),
                 alignment=AlignmentTerms(source, len(raw), alignment_hash(raw)),
                 training=config.training,
                 privacy=replace(config.privacy, ledgers=""),
@@ -168,8 +201,14 @@ class Terms:
         check_name(terms.method)
         if terms.method in allowed:
             find_method(terms.method)
-        known = known_method(terms.method)
-        return replace(terms, settings=_settings_of(terms.chosen(origin))) if known else terms
+        if known_method(terms.method) is None:
+            return terms
+        method = terms.chosen(origin)
+        try:
+            method.check_task(terms.privacy, regression=terms.regression)
+        except UserError as error:
+            raise UserError(f"{origin}: {error}") from None
+        return replace(terms, settings=_settings_of(method))
 
     def to_json(self) -> str:
         return json.dumps(self.to_dict(), indent=2, ensure_ascii=False) + "\n"
@@ -178,7 +217,28 @@ class Terms:
         found: dict[str, Any] = TypeAdapter(Terms).dump_python(self, mode="json")
         if not self.columns:
             del found["columns"]  # terms without any have the digest that they had before there were some
+        if self.target is None:
+            del found["target"]  # likewise
         return found
+
+    @property
+    def regression(self) -> bool:
+        return self.target is not None
+
+    @property
+    def scale(self) -> Scale | None:
+        """Of the target in regression."""
+        return None if self.target is None else self.target.scale
+
+    @property
+    def classes(self) -> int:
+        """How many there are; in regression 0, as `Client` has it."""
+        return len(self.class_names)
+
+    @property
+    def outputs(self) -> int:
+        """How many numbers a network gives for a record."""
+        return self.classes or OUTPUTS
 
     @property
     def coding(self) -> Coding | None:

@@ -177,7 +177,11 @@ Scored = Evaluation | RegressionEvaluation
 
 def scored_from(data: Mapping[str, Any]) -> Scored:
     """What `to_dict` of either gave, also by way of JSON; ValueError for anything else, whoever made it."""
-    regression = isinstance(data, Mapping) and "pit" in data
+    return scored_as(data, regression=isinstance(data, Mapping) and "pit" in data)
+
+
+def scored_as(data: Mapping[str, Any], *, regression: bool) -> Scored:
+    """The same where the task is known: ValueError for scores of the other one, too."""
     return RegressionEvaluation.from_dict(data) if regression else Evaluation.from_dict(data)
 
 

@@ -271,10 +271,14 @@ class Method(ABC, Generic[S, V]):
             if not issubclass(getattr(cls, name), State):
                 raise TypeError(f"{cls.__module__}.{cls.__qualname__}: {name} is not derived from State")
 
+    def check_task(self, privacy: PrivacySettings, *, regression: bool) -> None:
+        """Raise a UserError if this method cannot learn such targets under this privacy, whoever has them."""
+        if regression and not self.regression:
+            raise UserError(f"method '{self.name}' is for classification, but data.task = 'regression'")
+
     def check_client(self, client: Client) -> None:
         """Raise a UserError if this client cannot take part; asked before any work is done."""
-        if client.regression and not self.regression:
-            raise UserError(f"method '{self.name}' is for classification, but data.task = 'regression'")
+        self.check_task(client.privacy, regression=client.regression)
         if client.privacy.on and self.needs_protection:
             raise UserError(
                 f"method '{self.name}' has no private exchange: privacy.mechanism = '{client.privacy.mechanism}' "

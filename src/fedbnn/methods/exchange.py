@@ -75,11 +75,23 @@ class Exchange(Method[S, ConsensusState]):
         description="which these are: random, or disputed (where clients' latest answers are furthest apart)",
     )
 
+    def check_task(self, privacy: PrivacySettings, *, regression: bool) -> None:
+        super().check_task(privacy, regression=regression)
+        if regression and privacy.on:
+            raise UserError(
+                f"privacy.mechanism = '{privacy.mechanism}' is for classification, but data.task = 'regression'; set "
+                "it to none"
+            )
+        if regression and self.robust != "none":
+            raise UserError(
+                f"methods.{self.name}.robust = '{self.robust}' joins what clients say of classes, but data.task = "
+                "'regression'; set it to none"
+            )
+
     def check_client(self, client: Client) -> None:
         super().check_client(client)
         self._check_parts(client.privacy)
         if client.privacy.on:
-            _classes_only(client.privacy, client.regression)
             client.privacy.check_records(client.name, len(client.train))
             client.privacy.plan(client.rounds, client.multiplicity, client.clients)
 
@@ -140,13 +152,8 @@ class Exchange(Method[S, ConsensusState]):
             raise UserError(
                 f"method '{self.name}' exchanges outputs on the alignment set: data.alignment must be at least 1"
             )
-        _classes_only(roster.privacy, roster.regression)
+        self.check_task(roster.privacy, regression=roster.regression)
         self._check_parts(roster.privacy)
-        if self.robust != "none" and roster.regression:
-            raise UserError(
-                f"methods.{self.name}.robust = '{self.robust}' joins what clients say of classes, but data.task = "
-                "'regression'; set it to none"
-            )
         if self.robust != "none" and roster.privacy.on:
             raise UserError(
                 f"methods.{self.name}.robust = '{self.robust}' compares what single clients say: privacy.mechanism = "
@@ -239,11 +246,3 @@ class Exchange(Method[S, ConsensusState]):
 def said(answer: Answer, rule: Rule) -> Tensor:
     """What a client sends of its prediction under this rule."""
     return answer.gaussian if isinstance(answer, Mixture) else output_of(answer, rule)
-
-
-def _classes_only(privacy: PrivacySettings, regression: bool) -> None:
-    if privacy.on and regression:
-        raise UserError(
-            f"privacy.mechanism = '{privacy.mechanism}' is for classification, but data.task = 'regression'; set it to "
-            "none"
-        )

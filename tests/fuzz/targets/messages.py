@@ -20,6 +20,7 @@ from fedbnn.deployment.flower.wire import unpacked
 from fedbnn.federation.evaluation import evaluate
 from fedbnn.federation.message import Distributions, Integers, Message, check, check_sent
 from fedbnn.models.bayes import Prediction
+from fedbnn.models.regression import Mixture
 from fedbnn.privacy.secure.session import Phase
 from fedbnn.runs.watch.server import _Handler
 from tests.deployment.deployment_sample import small_terms
@@ -53,6 +54,15 @@ def scored() -> dict[str, Any]:
     return told
 
 
+def measured() -> dict[str, Any]:
+    """The same in regression."""
+    generator = torch.Generator().manual_seed(0)
+    prediction = Mixture(torch.randn(2, 40, generator=generator), torch.rand(2, 40, generator=generator) + 0.1)
+    targets = torch.randn(40, generator=generator)
+    told: dict[str, Any] = json.loads(json.dumps(evaluate(prediction, targets, targets < 1).to_dict()))
+    return told
+
+
 def _message(folder: Path) -> Prepared:
     agreed = {"phi": Distributions((2, 3)), "n": Integers((2,), 9)}
     good = Message({"phi": torch.full((2, 3), 1 / 3), "n": torch.tensor([1, 2])}).to_bytes()
@@ -68,13 +78,22 @@ def _array(folder: Path) -> Prepared:
 
 
 def _facts(folder: Path) -> Prepared:
-    valid = [{"info": {"loss": 1.5}, "seconds": 2.0}, {"evaluation": {"personal": scored()}}]
+    valid = [
+        {"info": {"loss": 1.5}, "seconds": 2.0},
+        {"evaluation": {"personal": scored()}},
+        {"evaluation": {"personal": measured()}},
+    ]
 
     def text(read: Callable[[FlowerMessage], object]) -> Callable[[bytes], object]:
         return lambda data: read(reply_of(content(facts=data.decode("utf-8", "replace"))))
 
     return Prepared(
-        [json.dumps(one).encode() for one in valid], [text(lambda reply: sent_by(reply, MOST)), text(scores_by)]
+        [json.dumps(one).encode() for one in valid],
+        [
+            text(lambda reply: sent_by(reply, MOST)),
+            text(scores_by),
+            text(lambda reply: scores_by(reply, regression=True)),
+        ],
     )
 
 

@@ -11,6 +11,7 @@ from fedbnn.reproduce.cells import expand
 from fedbnn.reproduce.plan import load as load_plan
 from fedbnn.runs.config import PRESETS, default_toml, load_config
 from tests.deployment.deployment_sample import small_terms
+from tests.deployment.regression_sites import DIABETES
 from tests.fuzz.mutations import changed_bytes, json_tree, text_with, toml_tree
 from tests.fuzz.targets.target import Prepared, Target, from_file
 from tests.reproduce.conftest import PLAN, write_plan
@@ -55,7 +56,8 @@ def _server(folder: Path) -> Prepared:
 
 def _terms(folder: Path) -> Prepared:
     private = small_terms("fedbnn", "privacy.mechanism=dp_teacher", "privacy.features=fourier")
-    texts = [one.to_json().encode() for one in (small_terms(), small_terms("fedavg"), private)]
+    numbers = small_terms("fedbnn", *DIABETES)
+    texts = [one.to_json().encode() for one in (small_terms(), small_terms("fedavg"), private, numbers)]
     return Prepared(texts, [*from_file(folder / "terms.json", read_terms), lambda data: Terms.from_json(data).chosen()])
 
 

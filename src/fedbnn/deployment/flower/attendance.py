@@ -141,7 +141,7 @@ class Attendance:
         if len(model.architecture) > LONGEST_MODEL:
             raise BadMessage(f"its model has options of more than {LONGEST_MODEL} signs")
         with torch.device("meta"):  # its size without the memory
-            made = build(model, self._terms.input_shape, len(self._terms.class_names))
+            made = build(model, self._terms.input_shape, self._terms.outputs)
         if (weights := sum(one.numel() for one in made.parameters())) > LARGEST_MODEL:
             raise BadMessage(f"its model has {weights} weights, more than {LARGEST_MODEL}")
         return model

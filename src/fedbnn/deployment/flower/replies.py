@@ -11,7 +11,7 @@ from flwr.app import Message as FlowerMessage
 
 from fedbnn.base.wording import one_line
 from fedbnn.deployment.flower.wire import unpacked
-from fedbnn.federation.evaluation import ALL_SCORES, SOMETIMES, Evaluation
+from fedbnn.federation.evaluation import ALL_SCORES, SOMETIMES, Scored, scored_as
 from fedbnn.federation.message import PLAIN_NAME, BadMessage, Message
 from fedbnn.runs.results import FIELDS
 
@@ -47,11 +47,11 @@ def sent_by(reply: FlowerMessage, most: int, failed: Failed = ignore) -> Sent:
         return Sent(message, _numbers(facts.get("info", {})), _number(facts.get("seconds", 0.0)))
 
 
-def scores_by(reply: FlowerMessage, failed: Failed = ignore) -> dict[str, Evaluation] | None:
-    """A site's scores by variant; None where it shares none."""
+def scores_by(reply: FlowerMessage, failed: Failed = ignore, *, regression: bool = False) -> dict[str, Scored] | None:
+    """A site's scores of this task by variant; None where it shares none."""
     facts = facts_of(reply, failed)
     with _total():
-        return _evaluations(facts["evaluation"]) if "evaluation" in facts else None
+        return _evaluations(facts["evaluation"], regression) if "evaluation" in facts else None
 
 
 def facts_of(reply: FlowerMessage, failed: Failed = ignore) -> dict[str, Any]:
@@ -106,12 +106,12 @@ def _numbers(facts: object) -> dict[str, float]:
     return {name: _number(value) for name, value in facts.items()}
 
 
-def _evaluations(facts: object) -> dict[str, Evaluation]:
+def _evaluations(facts: object, regression: bool) -> dict[str, Scored]:
     if not isinstance(facts, dict) or not 0 < len(facts) <= MOST_VARIANTS:
         raise BadMessage("they are not scores by variant")
     if wrong := [name for name in facts if not PLAIN_NAME.fullmatch(name)]:
         raise BadMessage(f"they are of a variant {wrong[0]!r:.100}")
     try:
-        return {variant: Evaluation.from_dict(one) for variant, one in facts.items()}
+        return {variant: scored_as(one, regression=regression) for variant, one in facts.items()}
     except ValueError as error:
         raise BadMessage(f"they cannot be read: {error}") from error

@@ -22,7 +22,7 @@ from fedbnn.deployment.flower.attendance import UNKNOWN, Attendance
 from fedbnn.deployment.flower.strategy import ASK_AGAIN, GREETING, FederationStrategy
 from fedbnn.deployment.server_file import ServerSettings, read_server
 from fedbnn.deployment.terms import Terms, read_terms
-from fedbnn.federation.evaluation import SCORES
+from fedbnn.federation.evaluation import task_scores
 from fedbnn.federation.loop import Round
 from fedbnn.federation.method import Method, Roster
 from fedbnn.federation.server import Server
@@ -45,13 +45,13 @@ def serve(grid: Grid, folder: Path, tell: Tell = print) -> None:
             tell(f"run '{terms.run}' is finished already: {run.path / 'result.json'}; another run needs another name")
             return
         if settings.model is not None:  # a mistake in it is told before anybody is waited for
-            build(settings.model, terms.input_shape, len(terms.class_names))
+            build(settings.model, terms.input_shape, terms.outputs)
         attendance = Attendance(terms, tell, settings.models, settings.model)
         _remember(attendance, run.path / "sites.json", terms)
         wait_for_all(attendance, grid, settings.wait, tell)
         roster = Roster(
             names=terms.sites,
-            classes=len(terms.class_names),
+            classes=terms.classes,
             alignment=alignment.tensor(),
             models=tuple(attendance.models[client] for client in range(len(terms.sites))),
             rounds=terms.rounds,
@@ -157,7 +157,7 @@ def _summary(lines: Sequence[Mapping[str, Any]], terms: Terms) -> dict[str, dict
             "dropped": sum("rejected" in line for line in turns),
             "bytes_up": sum(line["bytes_up"] for line in turns),
             "bytes_down": sum(line["bytes_down"] for line in turns),
-            **({score: scored[-1][score] for score in SCORES} if scored else {}),
+            **({score: scored[-1][score] for score in task_scores(regression=terms.regression)} if scored else {}),
         }
     return summary
 

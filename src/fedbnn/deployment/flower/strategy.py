@@ -21,7 +21,7 @@ from fedbnn.deployment.flower.grid import WatchedGrid
 from fedbnn.deployment.flower.replies import Away, Failed, Sent, ignore, line, scores_by, sent_by
 from fedbnn.deployment.flower.wire import packed
 from fedbnn.deployment.terms import Terms
-from fedbnn.federation.evaluation import Evaluation
+from fedbnn.federation.evaluation import Scored
 from fedbnn.federation.faults import SILENT
 from fedbnn.federation.intake import SPOILS, joined
 from fedbnn.federation.loop import Listener, Round, Turn
@@ -168,13 +168,13 @@ class FederationStrategy(Strategy):
         return self._ask(MessageType.EVALUATE, number, self.server.messages(there), foreign=last)
 
     def aggregate_evaluate(self, server_round: int, replies: Iterable[FlowerMessage]) -> MetricRecord | None:
-        scores: dict[int, Mapping[str, Evaluation]] = {}
+        scores: dict[int, Mapping[str, Scored]] = {}
         for client, reply in self._by_client(replies):
             name = self._terms.sites[client]
             try:
                 if reply is None:
                     self._tell(f"the scores of '{name}' are missing: {SILENT}")
-                elif shared := scores_by(reply, self._failed):
+                elif shared := scores_by(reply, self._failed, regression=self._terms.regression):
                     scores[client] = shared
             except BadMessage as error:
                 self._tell(f"the scores of '{name}' are dropped: {error}")

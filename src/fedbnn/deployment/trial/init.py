@@ -19,7 +19,7 @@ import numpy as np
 from fedbnn.base.errors import UserError
 from fedbnn.base.version import __version__
 from fedbnn.data import FederatedData
-from fedbnn.data.dataset import Floats, Labels
+from fedbnn.data.dataset import Floats, Targets
 from fedbnn.data.federated import Split
 from fedbnn.data.tables.coding import ColumnCode
 from fedbnn.deployment.alignment import write_alignment
@@ -126,7 +126,7 @@ methods = {methods}
 {signs}
 # Your records. They never leave.
 [data]
-# {classes}
+# {targets}
 # For trying out: records that were dealt from {source}. Arrays x_train, y_train and, to be scored, x_test, y_test.
 source = "npz"
 path = "records.npz"
@@ -148,7 +148,7 @@ OWN_NUMBERS = """\
 # Your own table instead of the two lines above: a header row, one record a line, features in the units agreed on.
 # source = "csv"
 # path = "/data/patients.csv"
-# target = "diagnosis"                 # the column that holds the class, by its name
+{column}
 # columns = ["age", "sex", "chol"]     # the features, in the order agreed on: {shape} of them"""
 
 OWN_COLUMNS = """\
@@ -156,10 +156,12 @@ OWN_COLUMNS = """\
 {columns}
 # source = "csv"                       # or parquet
 # path = "/data/patients.csv"
-# target = "diagnosis"                 # the column that holds the class, by its name
+{column}
 # columns = [...]                      # what yours are called, in the order above, where names differ
 # units = {{{units}}}   # what yours are in: a run with others is refused
 # decimal = ","                        # and delimiter, encoding and missing, if need be"""
+
+COLUMN = "# target = {name:28}# the column that holds the {what}, by its name{more}"
 
 SIGNING_KEY = "signing.key"
 SIGNS = f"""
@@ -311,7 +313,7 @@ def _write_site(folder: Path, site: Site, terms: Terms, config: Config, data: Fe
         device=toml_value(config.engine.device),
         methods=toml_value(_from_outside(terms)),
         signs=SIGNS if terms.signers else "",
-        classes=_class_list(terms.class_names),
+        targets=_target_line(terms),
         source=data.dataset.name,
         own=_own_table(terms),
         model=toml_value(client.model.name),
@@ -330,7 +332,7 @@ def _write_site(folder: Path, site: Site, terms: Terms, config: Config, data: Fe
         np.savez_compressed(folder / "calibration.npz", allow_pickle=False, x=x, y=y)
 
 
-def records_of(data: FederatedData, index: int, split: Split) -> dict[str, Floats | Labels]:
+def records_of(data: FederatedData, index: int, split: Split) -> dict[str, Floats | Targets]:
     """A client's records as loaded, and those it is scored on, if any: of a natural client its own, otherwise all."""
     rows, x, y = data.client_indices[index], data.dataset.x_train, data.dataset.y_train
     _, labels, groups = data.evaluation(split)
@@ -338,17 +340,25 @@ def records_of(data: FederatedData, index: int, split: Split) -> dict[str, Float
     scored = np.ones(len(labels), dtype=np.bool_)
     if data.natural and groups is not None:
         scored = np.equal(groups, data.client_names[index])
-    held: dict[str, Floats | Labels] = {"x_train": x[rows], "y_train": y[rows]}
+    held: dict[str, Floats | Targets] = {"x_train": x[rows], "y_train": y[rows]}
     return held | {"x_test": inputs[scored], "y_test": labels[scored]} if scored.any() else held
 
 
 def _own_table(terms: Terms) -> str:
     """How a site would name a table of its own, as a comment."""
+    column = _target_column(terms)
     if terms.coding is None:
-        return OWN_NUMBERS.format(shape=" x ".join(map(str, terms.input_shape)))
+        return OWN_NUMBERS.format(column=column, shape=" x ".join(map(str, terms.input_shape)))
     lines = [f"#   {toml_value(column.name)}: {_told(column)}" for column in terms.columns if column.kind != "id"]
     units = [f"{toml_value(column.name)} = {toml_value(column.unit)}" for column in terms.columns if column.unit]
-    return OWN_COLUMNS.format(columns="\n".join(lines), units=", ".join(units))
+    return OWN_COLUMNS.format(column=column, columns="\n".join(lines), units=", ".join(units))
+
+
+def _target_column(terms: Terms) -> str:
+    """How it would name the column of what is predicted."""
+    if terms.target is None:
+        return COLUMN.format(name='"diagnosis"', what="class", more="")
+    return COLUMN.format(name=toml_value(terms.target.name or "days"), what="number", more=", in the unit agreed on")
 
 
 def _told(column: ColumnCode) -> str:
@@ -364,7 +374,10 @@ def _told(column: ColumnCode) -> str:
     return ", ".join(fact for fact in facts if fact)
 
 
-def _class_list(class_names: tuple[str, ...], most: int = 12) -> str:
-    """For people to read; one line of it, whatever a name holds."""
-    names = ", ".join(toml_value(name) for name in class_names[:most])
-    return f"{len(class_names)} classes: {names}{', ...' if len(class_names) > most else ''}"
+def _target_line(terms: Terms, most: int = 12) -> str:
+    """What is predicted, for people to read; one line of it, whatever a name holds."""
+    if (target := terms.target) is not None:
+        name = f"{toml_value(target.name)}, " if target.name else ""
+        return f"a number to predict: {name}about {target.mean:g}, by about {target.sd:g} more or less"
+    names = ", ".join(toml_value(name) for name in terms.class_names[:most])
+    return f"{terms.classes} classes: {names}{', ...' if terms.classes > most else ''}"
