@@ -21,6 +21,13 @@ def of_classes(answer: Answer) -> Prediction:
     return answer
 
 
+def of_numbers(answer: Answer) -> Mixture:
+    """The answer where a real number is needed; a UserError in classification."""
+    if isinstance(answer, Prediction):
+        raise UserError("this is for regression, but data.task = 'classification'")
+    return answer
+
+
 __all__ = [
     "OUTPUTS",
     "Answer",
@@ -30,5 +37,6 @@ __all__ = [
     "gaussian_of",
     "mixture_over",
     "of_classes",
+    "of_numbers",
     "records_of",
 ]
