@@ -4,12 +4,13 @@ from sklearn.base import clone, is_classifier
 from sklearn.calibration import CalibratedClassifierCV
 from sklearn.frozen import FrozenEstimator
 from sklearn.inspection import permutation_importance
-from sklearn.utils import estimator_checks
 from sklearn.utils.validation import check_is_fitted
 
 import fedbnn
 from fedbnn import UserError, load_config
 from fedbnn.deployment.client_classifier import ClientClassifier
+from fedbnn.deployment.client_regressor import ClientRegressor
+from tests.deployment.sklearn_checks import WITHOUT_FIT, passes
 from tests.deployment.test_loaded import FAST
 
 
@@ -39,22 +40,9 @@ def test_it_says_what_the_run_says(folder):
     check_is_fitted(found)
 
 
-@pytest.mark.parametrize(
-    "check",
-    [
-        "check_no_attributes_set_in_init",
-        "check_estimator_repr",
-        "check_estimator_cloneable",
-        "check_get_params_invariance",
-        "check_set_params",
-        "check_estimator_tags_renamed",
-        "check_valid_tag_types",
-        "check_mixin_order",
-    ],
-)
+@pytest.mark.parametrize("check", WITHOUT_FIT)
 def test_the_checks_of_scikit_learn_that_fit_nothing_pass(folder, check):
-    """The others fit the estimator to data of their own, which a trained client refuses."""
-    getattr(estimator_checks, check)("ClientClassifier", ClientClassifier(str(folder)))
+    passes(check, ClientClassifier(str(folder)))
 
 
 def test_tools_of_scikit_learn_take_it(folder):
@@ -74,6 +62,8 @@ def test_mistakes_are_told(folder, tmp_path):
         client.fit(np.zeros((2, 64)), [0, 1])
     with pytest.raises(UserError, match="a record has 63 values, those of the run have 64"):
         client.predict(np.zeros((2, 63)))
+    with pytest.raises(UserError, match=r"for regression, but data\.task = 'classification'"):
+        ClientRegressor(folder).predict(np.zeros((2, 64)))
     with pytest.raises(UserError, match="no such client"):
         fedbnn.estimator(folder, "nobody")
     with pytest.raises(UserError, match="holds no run"):

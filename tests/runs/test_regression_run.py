@@ -174,11 +174,7 @@ def test_what_is_asked_of_classes_is_refused(run, asked):
         run.predict("0", run.data.dataset.x_test[:2], **asked)
 
 
-def test_what_is_not_for_regression_says_so(run, config, tmp_path):
-    with pytest.raises(UserError, match="exported in classification"):
-        fedbnn.export(run, "0", tmp_path / "out")
-    with pytest.raises(UserError, match="an estimator of scikit-learn is for classification"):
-        fedbnn.estimator(run, "0")
+def test_what_is_not_for_regression_says_so(run):
     with pytest.raises(UserError, match="score = 'ece' is not one of regression"):
         fedbnn.EarlyStopping("ece").check([run.site("0").__class__(**{**vars(run.site("0")), "split": "validation"})])
     with pytest.raises(UserError, match="neither more nor less"):

@@ -1,15 +1,20 @@
 """Suggestions: each is one that the federation accepts, and the best follows from the facts."""
 
 import json
+import re
 import shlex
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
+import typer
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedbnn.cli.app import main
+from fedbnn.base.errors import UserError
+from fedbnn.cli.app import app, main
 from fedbnn.data import federate, load_dataset
+from fedbnn.reproduce.tuning.search import load_search
 from fedbnn.runs.config import load_config
 from fedbnn.runs.experiment import Prepared
 from fedbnn.runs.suggest import Facts, suggest
@@ -103,6 +108,24 @@ def test_there_is_always_a_suggestion_with_a_reason(images, clients, records, cl
     assert all(one.why and one.where for one in found)
     if networks > 1:
         assert "fedavg" not in [one.method for one in found]
+
+
+def test_regression_is_refused_with_commands_that_tell_instead(tmp_path):
+    example = Path(__file__).parents[2] / "examples" / "diabetes.toml"
+    config = load_config(example)
+    data = federate(load_dataset(config.data), config.data, config.partition, config.seed)
+    with pytest.raises(UserError, match="these are of classification") as refused:
+        Facts.of(config, data)
+    told = re.findall("`fedbnn (.+?)`", str(refused.value))
+    commands = typer.main.get_command(app).commands
+    given = {}
+    for line in told:
+        name, *words = line.replace("CONFIG", str(example)).replace("RECORDS", "20").split()
+        given[name] = commands[name].make_context(name, words).params
+    assert list(given) == ["compare", "tune"]
+    assert given["compare"]["methods"] is None  # all that this federation allows
+    tuning = load_search(example, changes=given["tune"]["changes"], aim=[given["tune"]["aim"]])
+    assert tuning.cells("fedbnn", 0, {}, tmp_path)[0].config.data.validation == 20
 
 
 def test_the_command_prints_what_to_run(capsys):

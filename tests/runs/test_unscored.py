@@ -9,8 +9,9 @@ import pytest
 import torch
 
 import fedbnn
-from fedbnn.deployment.card import Agreement, model_card
+from fedbnn.deployment.card import model_card
 from fedbnn.deployment.mean_network import mean_network
+from fedbnn.deployment.nearness import nearness
 from fedbnn.deployment.node import Node
 from fedbnn.deployment.trial.init import write_federation
 from fedbnn.federation.evaluation import SCORES
@@ -97,7 +98,7 @@ def test_report_scores_and_card_say_so(finished):
     assert found.scores()["nll"].isna().tolist() == [False, False, True]
     answer = found.predict(TINY, torch.zeros(3, 2).numpy()).prediction.probs
     torch.testing.assert_close(answer.sum(1), torch.ones(3, dtype=answer.dtype))
-    card = model_card(found, 2, Agreement.of(found, 2, mean_network(found, 2)))
+    card = model_card(found, 2, nearness(found, 2, mean_network(found, 2)))
     assert "This client is unscored: it has no test records of its own." in card
     assert "On 20 public alignment points it names" in card
 

@@ -1,9 +1,14 @@
-"""The network at the mean of a client's posterior, from values as in the data set's files to class probabilities.
+"""The network at the mean of a client's posterior, from values as in the data set's files to what it says of them:
 
     p(y | x)  =  softmax(f((x - mean) / std; E[w]) + log ratio(y))
 
-with the ratio of label priors that the client's headline model is asked with (`fedbnn.models.label_prior`). It is one
-draw where the client's own prediction averages many, and has no head on public features: it tells no uncertainty.
+with the ratio of label priors that the client's headline model is asked with (`fedbnn.models.label_prior`), or in
+regression, with the public scale (a, b) of the target (`fedbnn.models.regression`),
+
+    mean  =  a + b o_0,    sd  =  b sqrt(FLOOR + softplus(o_1)),    o = f((x - mean) / std; E[w])
+
+It is one draw where the client's own prediction averages many, and has no head on public features: it tells no
+epistemic uncertainty. What it gives in regression is in double precision: a target's unit may be fine beside its mean.
 """
 
 import contextlib
@@ -20,33 +25,64 @@ from fedbnn.base.errors import UserError
 from fedbnn.base.randomness import Stream
 from fedbnn.data.view import InputView
 from fedbnn.deployment.loaded import LoadedRun
-from fedbnn.federation.method import State
+from fedbnn.federation.method import Client, Method, State, Variant
 from fedbnn.federation.scored import scored_models
 from fedbnn.models.architectures import build
 from fedbnn.models.label_prior import ratio
 from fedbnn.models.network import FlatNetwork
+from fedbnn.models.regression import Scale, gaussian_of
 
 _LEAST = 1e-12
 
 
-class MeanNetwork(nn.Module):
-    """Scaling, network and label prior in one module."""
+class Probabilities(nn.Module):
+    """Of classes, from logits, under a label prior."""
 
-    mean: Tensor
-    std: Tensor
+    names = ("probabilities",)
     log_ratio: Tensor
 
-    def __init__(self, network: nn.Module, view: InputView, log_ratio: Tensor) -> None:
+    def __init__(self, log_ratio: Tensor) -> None:
         super().__init__()
-        self.network = network
-        self.register_buffer("mean", torch.from_numpy(view.mean.copy()))
-        self.register_buffer("std", torch.from_numpy(view.std.copy()))
         self.register_buffer("log_ratio", log_ratio)
 
-    def forward(self, x: Tensor) -> Tensor:
-        scaled = (x - self.mean) / self.std
-        logits: Tensor = self.network(scaled)
-        return (logits + self.log_ratio).softmax(1)
+    def forward(self, logits: Tensor) -> tuple[Tensor]:
+        return ((logits + self.log_ratio).softmax(1),)
+
+
+class MeanAndDeviation(nn.Module):
+    """Of a real number in its own unit, from a network's two outputs."""
+
+    names = ("mean", "sd")
+
+    def __init__(self, scale: Scale) -> None:
+        super().__init__()
+        self.scale = scale
+
+    def forward(self, outputs: Tensor) -> tuple[Tensor, Tensor]:
+        mean, variance = gaussian_of(outputs)
+        return mean.double() * self.scale.sd + self.scale.mean, variance.double().sqrt() * self.scale.sd
+
+
+Answering = Probabilities | MeanAndDeviation
+
+
+class MeanNetwork(nn.Module):
+    """Scaling, network and what its outputs mean in one module."""
+
+    input_mean: Tensor  # no name of an output: ONNX has one space for all
+    input_std: Tensor
+
+    def __init__(self, network: nn.Module, view: InputView, answering: Answering) -> None:
+        super().__init__()
+        self.network = network
+        self.answering = answering
+        self.register_buffer("input_mean", torch.from_numpy(view.mean.copy()))
+        self.register_buffer("input_std", torch.from_numpy(view.std.copy()))
+
+    def forward(self, x: Tensor) -> tuple[Tensor, ...]:
+        scaled = (x - self.input_mean) / self.input_std
+        said: tuple[Tensor, ...] = self.answering(self.network(scaled))
+        return said
 
 
 def mean_network(run: LoadedRun, client: int | str) -> MeanNetwork:
@@ -62,12 +98,18 @@ def mean_network(run: LoadedRun, client: int | str) -> MeanNetwork:
     weights = _mean_weights(state)
     if weights is None or len(weights) != one.network.size:
         raise UserError(f"method '{method.name}' has no network whose mean could be exported; --no-onnx")
-    flat = FlatNetwork(lambda: build(one.model, tuple(one.train.x.shape[1:]), one.classes), 0)
+    flat = FlatNetwork(lambda: build(one.model, tuple(one.train.x.shape[1:]), one.outputs), 0)
     flat.weights.copy_(weights)
-    asked, trained = method.asked_prior(variant, one), method.trained_prior(variant, one)
-    change = torch.ones(one.classes) if asked is None else ratio(asked, trained)
-    module = MeanNetwork(flat.module, site.view, change.clamp_min(_LEAST).log().float())
+    module = MeanNetwork(flat.module, site.view, _answering(method, variant, one))
     return module.eval().requires_grad_(False)
+
+
+def _answering(method: Method[Any, Any], variant: Variant, client: Client) -> Answering:
+    if client.scale is not None:
+        return MeanAndDeviation(client.scale)
+    asked, trained = method.asked_prior(variant, client), method.trained_prior(variant, client)
+    change = torch.ones(client.classes) if asked is None else ratio(asked, trained)
+    return Probabilities(change.clamp_min(_LEAST).log().float())
 
 
 def _mean_weights(state: State) -> Tensor | None:
@@ -86,7 +128,7 @@ def check_onnx() -> None:
 
 
 def write_onnx(network: MeanNetwork, shape: tuple[int, ...], path: Path) -> None:
-    """With an input x (any number of records of this shape) and an output `probabilities`."""
+    """With an input x (any number of records of this shape), and outputs as the network names them."""
     check_onnx()
     talkative = [logging.getLogger(name) for name in ("torch.onnx", "onnxscript")]
     levels = [one.level for one in talkative]
@@ -99,7 +141,7 @@ def write_onnx(network: MeanNetwork, shape: tuple[int, ...], path: Path) -> None
                 network,
                 (torch.zeros(2, *shape),),
                 input_names=["x"],
-                output_names=["probabilities"],
+                output_names=list(network.answering.names),
                 dynamic_shapes={"x": {0: torch.export.Dim("records")}},
                 dynamo=True,
             )

@@ -42,8 +42,9 @@ class Facts:
     def of(cls, config: Config, data: FederatedData) -> "Facts":
         if data.dataset.scale is not None:
             raise UserError(
-                "data.task = 'regression': suggestions rest on results of classification; `fedbnn compare` tells on "
-                "the data itself"
+                "data.task = 'regression': suggestions rest on committed results, and these are of classification; on "
+                "the data itself `fedbnn compare CONFIG` tells which of the methods that learn real numbers is best, "
+                "and `fedbnn tune CONFIG --aim crps --set data.validation=RECORDS` which settings are"
             )
         sizes = [len(rows) for rows in data.client_indices]
         shape = data.dataset.input_shape
