@@ -33,7 +33,8 @@ import torch
 from fedbnn.federation.engines import InProcess, WorkerPool
 from fedbnn.federation.loop import Federation, Round
 from fedbnn.federation.message import Message, shape_of
-from fedbnn.federation.method import Method, Roster
+from fedbnn.federation.method import Method
+from fedbnn.federation.parties import Roster
 from fedbnn.federation.server import Server
 from fedbnn.methods import FedAvg, FedBNN
 from fedbnn.models.architectures import ModelSettings

@@ -31,7 +31,8 @@ from torch import Tensor, nn
 from benchmarks.timing import medians
 from fedbnn.base.randomness import Stream
 from fedbnn.federation.message import Message
-from fedbnn.federation.method import Client, Method, Roster
+from fedbnn.federation.method import Method
+from fedbnn.federation.parties import Client, Roster
 from fedbnn.methods import (
     FOLA,
     DPFedAvg,

@@ -22,7 +22,8 @@ from pydantic import Field
 from fedbnn.base.randomness import Stream
 from fedbnn.base.settings import settings
 from fedbnn.federation.message import Message
-from fedbnn.federation.method import Client, Roster, Update, Variant
+from fedbnn.federation.method import Update, Variant
+from fedbnn.federation.parties import Client, Roster
 from fedbnn.methods.averaging import Averaging, Global, weighted_mean
 from fedbnn.methods.fedrep import body_and_head
 from fedbnn.methods.point import Point, PointModel, PointTraining

@@ -40,7 +40,7 @@ from fedbnn.base.errors import UserError
 from fedbnn.base.files import write_atomically, write_json
 from fedbnn.base.randomness import Stream, repeatable
 from fedbnn.federation.loop import roster_of
-from fedbnn.federation.method import Roster
+from fedbnn.federation.parties import Roster
 from fedbnn.models.training import Records
 from fedbnn.privacy import gaussian_mu
 

@@ -16,7 +16,7 @@ from torch.func import functional_call, grad, vmap
 from torch.nn import functional
 
 from fedbnn.federation.engines import Site
-from fedbnn.federation.method import Client
+from fedbnn.federation.parties import Client
 from tests.federation_sample import small_sites, with_client
 
 SITES = small_sites(4, models=("mlp",))

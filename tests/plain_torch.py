@@ -25,7 +25,7 @@ from torch.nn import functional
 from fedbnn.base.randomness import Stream
 from fedbnn.features.kernel import kernel_features
 from fedbnn.features.standard import standard_features
-from fedbnn.federation.method import Client
+from fedbnn.federation.parties import Client
 from fedbnn.models.architectures import ModelSettings, build
 from fedbnn.models.network import view_of
 from fedbnn.privacy import noise_multiplier

@@ -12,7 +12,8 @@ from torch import Tensor, nn
 
 from fedbnn.base.randomness import Stream
 from fedbnn.federation.message import Message, check
-from fedbnn.federation.method import Client, Method, Roster, State
+from fedbnn.federation.method import Method, State
+from fedbnn.federation.parties import Client, Roster
 from fedbnn.models.architectures import ModelSettings
 from fedbnn.models.network import FlatNetwork
 from fedbnn.models.training import Pull, Records, TrainingSettings

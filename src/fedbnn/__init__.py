@@ -28,7 +28,8 @@ if TYPE_CHECKING:
     from fedbnn.federation.engines import InProcess, WorkerPool
     from fedbnn.federation.loop import Federation
     from fedbnn.federation.message import Message
-    from fedbnn.federation.method import Client, Method
+    from fedbnn.federation.method import Method
+    from fedbnn.federation.parties import Client
     from fedbnn.federation.sites import make_sites
     from fedbnn.methods import (
         FOLA,
@@ -126,7 +127,8 @@ _PLACES = {
     "fedbnn.federation.engines": "InProcess WorkerPool",
     "fedbnn.federation.loop": "Federation",
     "fedbnn.federation.message": "Message",
-    "fedbnn.federation.method": "Client Method",
+    "fedbnn.federation.method": "Method",
+    "fedbnn.federation.parties": "Client",
     "fedbnn.federation.sites": "make_sites",
     "fedbnn.methods": "FOLA DPFedAvg FedAvg FedBNN FedBNNPaper FedDF FedMD "
     "FedProx Local LocalBNN PFedBayes PFedGP PFedMe",

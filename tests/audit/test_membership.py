@@ -26,7 +26,7 @@ from fedbnn.audit.membership import (
 from fedbnn.audit.membership_views import views_of_exchange, views_of_weights
 from fedbnn.base.errors import UserError
 from fedbnn.features.public import public
-from fedbnn.federation.method import Client
+from fedbnn.federation.parties import Client
 from fedbnn.models.architectures import ModelSettings
 from fedbnn.models.training import Records, TrainingSettings
 from fedbnn.privacy import PrivacySettings, gaussian_mu

@@ -13,7 +13,7 @@ from fedbnn.deployment.alignment import write_alignment
 from fedbnn.deployment.node import Answer, Node, Request
 from fedbnn.deployment.terms import Terms, alignment_of
 from fedbnn.federation.message import Message
-from fedbnn.federation.method import Roster
+from fedbnn.federation.parties import Roster
 from fedbnn.runs.config import Config, load_config
 from tests.conftest import TINY
 

@@ -19,7 +19,7 @@ from fedbnn.cli.app import main
 from fedbnn.federation.evaluation import headline
 from fedbnn.federation.loop import Federation, roster_of
 from fedbnn.federation.message import Message
-from fedbnn.federation.method import Client
+from fedbnn.federation.parties import Client
 from fedbnn.methods import FedAvg
 from fedbnn.methods.fedrep import body_and_head
 from fedbnn.models.architectures import ModelSettings

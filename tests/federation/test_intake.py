@@ -8,7 +8,8 @@ import torch
 
 from fedbnn.federation.intake import joined
 from fedbnn.federation.message import MOST_SENT, Message
-from fedbnn.federation.method import Roster, State
+from fedbnn.federation.method import State
+from fedbnn.federation.parties import Roster
 from fedbnn.federation.server import Server
 from fedbnn.methods import FedAvg
 from fedbnn.models.architectures import ModelSettings

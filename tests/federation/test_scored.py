@@ -15,7 +15,8 @@ from fedbnn.federation.engines import Engine, InProcess
 from fedbnn.federation.evaluation import evaluate
 from fedbnn.federation.loop import Federation
 from fedbnn.federation.message import Message
-from fedbnn.federation.method import Client, Variant
+from fedbnn.federation.method import Variant
+from fedbnn.federation.parties import Client
 from fedbnn.methods import FedAvg, FedBNN, Local, LocalBNN, PFedBayes, PFedGP
 from fedbnn.methods.bayesian import Posterior
 from fedbnn.models.bayes import Prediction, average

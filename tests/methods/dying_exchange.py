@@ -20,7 +20,7 @@ if __name__ == "__main__":
 from fedbnn.base.errors import UserError
 from fedbnn.base.randomness import Stream
 from fedbnn.federation.message import Message
-from fedbnn.federation.method import Client
+from fedbnn.federation.parties import Client
 from fedbnn.methods import FedMD
 from fedbnn.models.training import TrainingSettings
 from fedbnn.privacy import PrivacySettings, release_gate

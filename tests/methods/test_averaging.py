@@ -22,7 +22,8 @@ from fedbnn.cli.app import main
 from fedbnn.federation.engines import Site
 from fedbnn.federation.loop import Federation, roster_of
 from fedbnn.federation.message import Message, shape_of
-from fedbnn.federation.method import Client, Method, Roster
+from fedbnn.federation.method import Method
+from fedbnn.federation.parties import Client, Roster
 from fedbnn.methods import (
     APFL,
     FOLA,

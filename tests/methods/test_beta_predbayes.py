@@ -11,7 +11,7 @@ from torch import Tensor
 from fedbnn.base.randomness import Stream
 from fedbnn.federation.loop import roster_of
 from fedbnn.federation.message import Message
-from fedbnn.federation.method import Roster
+from fedbnn.federation.parties import Roster
 from fedbnn.methods import BetaPredBayes
 from fedbnn.methods.beta_predbayes import interpolated
 from fedbnn.models.architectures import build

@@ -16,7 +16,8 @@ from fedbnn.base.randomness import Stream
 from fedbnn.data import DataSettings, PartitionSettings, federate, load_dataset
 from fedbnn.federation.loop import Federation, roster_of
 from fedbnn.federation.message import Message, Numbers
-from fedbnn.federation.method import Client, Promise, Roster
+from fedbnn.federation.method import Promise
+from fedbnn.federation.parties import Client, Roster
 from fedbnn.methods import DPFedAvg
 from fedbnn.methods import noisy_sums as module
 from fedbnn.methods.averaging import Global

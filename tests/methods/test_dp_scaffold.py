@@ -12,7 +12,8 @@ from fedbnn.base.errors import UserError
 from fedbnn.base.randomness import Stream
 from fedbnn.federation.loop import Federation, roster_of
 from fedbnn.federation.message import Message
-from fedbnn.federation.method import Client, Promise
+from fedbnn.federation.method import Promise
+from fedbnn.federation.parties import Client
 from fedbnn.methods import DPFedAvg, DPScaffold, Scaffold, noisy_sums
 from fedbnn.methods.noisy_sums import NoisySums
 from fedbnn.methods.remembered import Carried

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from fedbnn.federation.message import Message
-from fedbnn.federation.method import Client
+from fedbnn.federation.parties import Client
 from fedbnn.methods import FedBNN, FedBNNPaper, FedMD
 from fedbnn.methods.consensus import Rule, output_of, target_of
 from fedbnn.models.bayes import Prediction

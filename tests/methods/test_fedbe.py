@@ -13,7 +13,7 @@ from fedbnn.base.errors import UserError
 from fedbnn.base.randomness import Stream
 from fedbnn.federation.loop import Federation, roster_of
 from fedbnn.federation.message import Message
-from fedbnn.federation.method import Roster
+from fedbnn.federation.parties import Roster
 from fedbnn.methods import FedBE, Local
 from fedbnn.methods.fedbe import moments
 from fedbnn.models.architectures import build

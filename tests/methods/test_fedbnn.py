@@ -15,7 +15,7 @@ from fedbnn.base.errors import UserError
 from fedbnn.base.randomness import Stream
 from fedbnn.federation.loop import Federation, roster_of
 from fedbnn.federation.message import Message, check
-from fedbnn.federation.method import Client
+from fedbnn.federation.parties import Client
 from fedbnn.federation.scored import answered, predicted, scored_models
 from fedbnn.methods import FedBNN, FedBNNPaper, LocalBNN
 from fedbnn.methods.head import Head

@@ -13,7 +13,7 @@ from fedbnn.base.errors import UserError
 from fedbnn.base.randomness import Stream
 from fedbnn.federation.loop import Federation, roster_of
 from fedbnn.federation.message import Message, Numbers
-from fedbnn.federation.method import Roster
+from fedbnn.federation.parties import Roster
 from fedbnn.methods import FedDF
 from fedbnn.methods.feddf import Students, divergence
 from fedbnn.models.bayes import logits_of

@@ -13,7 +13,7 @@ from fedbnn.base.errors import UserError
 from fedbnn.base.randomness import Stream
 from fedbnn.federation.loop import roster_of
 from fedbnn.federation.message import Message
-from fedbnn.federation.method import Roster
+from fedbnn.federation.parties import Roster
 from fedbnn.methods import FedAvg, FedMA
 from fedbnn.methods.fedma import layers_of, matched
 from fedbnn.models.architectures import ModelSettings

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from fedbnn.base.randomness import Stream
 from fedbnn.federation.loop import Federation
-from fedbnn.federation.method import Client
+from fedbnn.federation.parties import Client
 from fedbnn.methods import FedPA
 from fedbnn.methods.fedpa import delta, iterate_averages
 from fedbnn.models.training import TrainingSettings, epochs

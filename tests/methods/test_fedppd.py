@@ -9,7 +9,7 @@ from torch import Tensor
 from fedbnn.base.randomness import Stream
 from fedbnn.federation.loop import roster_of
 from fedbnn.federation.message import Message
-from fedbnn.federation.method import Client
+from fedbnn.federation.parties import Client
 from fedbnn.methods import FedPPD
 from fedbnn.methods.averaging import Global
 from fedbnn.methods.feddf import divergence

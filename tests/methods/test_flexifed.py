@@ -11,7 +11,7 @@ from fedbnn.base.errors import UserError
 from fedbnn.base.randomness import Stream
 from fedbnn.federation.loop import Federation, roster_of
 from fedbnn.federation.message import Message
-from fedbnn.federation.method import Roster
+from fedbnn.federation.parties import Roster
 from fedbnn.methods import FedAvg, FlexiFed, Local
 from fedbnn.methods.flexifed import joined
 from fedbnn.models.architectures import ModelSettings

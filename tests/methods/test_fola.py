@@ -15,7 +15,7 @@ from fedbnn.base.randomness import Stream
 from fedbnn.federation.engines import Site
 from fedbnn.federation.loop import Federation, roster_of
 from fedbnn.federation.message import Message
-from fedbnn.federation.method import Client
+from fedbnn.federation.parties import Client
 from fedbnn.methods import FOLA
 from fedbnn.methods import fola as module
 from fedbnn.methods.fola import fisher, product

@@ -16,7 +16,7 @@ from torch.nn.functional import one_hot
 from fedbnn.base.randomness import Stream
 from fedbnn.data import DataSettings, PartitionSettings, federate, load_dataset
 from fedbnn.features.kernel import KernelFeatures
-from fedbnn.federation.method import Client
+from fedbnn.federation.parties import Client
 from fedbnn.federation.sites import make_sites
 from fedbnn.methods.head import Head, centred
 from fedbnn.models.bayes import Prediction

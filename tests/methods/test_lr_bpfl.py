@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from fedbnn.base.errors import UserError
 from fedbnn.base.randomness import Stream
 from fedbnn.federation.loop import Federation, roster_of
-from fedbnn.federation.method import Client
+from fedbnn.federation.parties import Client
 from fedbnn.methods import LRBPFL
 from fedbnn.models.architectures import ModelSettings, build
 from fedbnn.models.bayes import Gaussian, logits_of

@@ -11,7 +11,8 @@ from fedbnn.base.randomness import Stream
 from fedbnn.federation.evaluation import headline
 from fedbnn.federation.loop import Federation, roster_of
 from fedbnn.federation.message import Message, upload_bytes
-from fedbnn.federation.method import Client, Method, State
+from fedbnn.federation.method import Method, State
+from fedbnn.federation.parties import Client
 from fedbnn.methods import FedBNNPaper, FedMD, Local, LocalBNN
 from fedbnn.methods.alone import Alone
 from fedbnn.methods.exchange import Exchange

@@ -12,7 +12,8 @@ from fedbnn.base.errors import UserError
 from fedbnn.base.randomness import Stream
 from fedbnn.federation.loop import Federation, roster_of
 from fedbnn.federation.message import Message, check
-from fedbnn.federation.method import Client, Promise
+from fedbnn.federation.method import Promise
+from fedbnn.federation.parties import Client
 from fedbnn.methods import Pate
 from fedbnn.methods import pate as module
 from fedbnn.methods.pate import Polled, part_of

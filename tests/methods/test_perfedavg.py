@@ -9,7 +9,7 @@ from torch.nn import functional
 from fedbnn.base.errors import UserError
 from fedbnn.base.randomness import Stream
 from fedbnn.federation.loop import Federation
-from fedbnn.federation.method import Client
+from fedbnn.federation.parties import Client
 from fedbnn.methods import FedAvg, PerFedAvg
 from fedbnn.methods.perfedavg import meta_gradient
 from fedbnn.models.network import view_of

@@ -16,7 +16,7 @@ from torch.nn import functional
 from fedbnn.base.randomness import Stream
 from fedbnn.federation.loop import roster_of
 from fedbnn.federation.message import Message
-from fedbnn.federation.method import Client
+from fedbnn.federation.parties import Client
 from fedbnn.methods import PFedBayes
 from fedbnn.methods import pfedbayes as module
 from fedbnn.methods.averaging import Global

@@ -10,7 +10,7 @@ from torch import Tensor
 from fedbnn.base.randomness import Stream
 from fedbnn.federation.loop import Federation, roster_of
 from fedbnn.federation.message import Message, Numbers
-from fedbnn.federation.method import Client
+from fedbnn.federation.parties import Client
 from fedbnn.methods import PFedGP
 from fedbnn.methods import pfedgp as module
 from fedbnn.methods.point import Point

@@ -17,7 +17,8 @@ from fedbnn.base.randomness import Stream, repeatable
 from fedbnn.federation.engines import Site
 from fedbnn.federation.loop import Federation, roster_of
 from fedbnn.federation.message import Message
-from fedbnn.federation.method import Client, Method, State
+from fedbnn.federation.method import Method, State
+from fedbnn.federation.parties import Client
 from fedbnn.methods import (
     APFL,
     FML,

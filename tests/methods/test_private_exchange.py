@@ -23,7 +23,7 @@ from fedbnn.features.public import public
 from fedbnn.federation.engines import Site
 from fedbnn.federation.loop import Federation, roster_of
 from fedbnn.federation.message import Distributions, Integers, Message, Numbers, check
-from fedbnn.federation.method import Client
+from fedbnn.federation.parties import Client
 from fedbnn.methods import METHODS, DPFedAvg, FedBNN, FedMD, Local, LocalBNN
 from fedbnn.methods.consensus import join
 from fedbnn.methods.mechanisms.dp_moments import CommonHead

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from fedbnn.base.randomness import Stream
 from fedbnn.federation.loop import roster_of
 from fedbnn.federation.message import Message
-from fedbnn.federation.method import Roster
+from fedbnn.federation.parties import Roster
 from fedbnn.methods import PVI
 from fedbnn.methods.pvi import Joint, cavity, gaussian
 from tests.federation_sample import small_sites

@@ -11,7 +11,7 @@ from torch.nn import functional
 from fedbnn.base.randomness import Stream
 from fedbnn.federation.loop import Federation
 from fedbnn.federation.message import Message
-from fedbnn.federation.method import Client
+from fedbnn.federation.parties import Client
 from fedbnn.methods import FedBNN, FedBNNPaper
 from fedbnn.methods.bayesian import Posterior
 from fedbnn.methods.consensus import target_of

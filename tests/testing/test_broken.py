@@ -14,7 +14,8 @@ from fedbnn.base.randomness import Stream
 from fedbnn.base.settings import settings
 from fedbnn.federation.engines import ClientFailure, Engine
 from fedbnn.federation.message import Message
-from fedbnn.federation.method import Client, Method, Roster, State, Update
+from fedbnn.federation.method import Method, State, Update
+from fedbnn.federation.parties import Client, Roster
 from fedbnn.methods.averaging import Averaging, Global, SharedPoint
 from fedbnn.methods.point import Point
 from fedbnn.testing import (

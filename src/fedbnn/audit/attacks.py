@@ -6,7 +6,8 @@ from fedbnn.audit.attack import Attack
 from fedbnn.audit.exchange_attacks import attack_on_exchange
 from fedbnn.audit.weights_attacks import attack_on_weights
 from fedbnn.base.errors import UserError
-from fedbnn.federation.method import Client, Method, Roster
+from fedbnn.federation.method import Method
+from fedbnn.federation.parties import Client, Roster
 from fedbnn.methods.exchange import Exchange
 from fedbnn.methods.noisy_sums import NoisySums
 

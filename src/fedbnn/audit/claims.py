@@ -18,7 +18,8 @@ from typing import Any
 from scipy.special import ndtr, ndtri
 
 from fedbnn.base.errors import UserError
-from fedbnn.federation.method import Client, Method
+from fedbnn.federation.method import Method
+from fedbnn.federation.parties import Client
 from fedbnn.methods.noisy_sums import NoisySums
 from fedbnn.methods.own_budget import OwnBudget
 from fedbnn.privacy.accountant import gaussian_epsilon, gaussian_mu, subsampled_epsilon, subsampled_noise

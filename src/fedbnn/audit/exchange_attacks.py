@@ -36,7 +36,8 @@ from fedbnn.base.randomness import Stream
 from fedbnn.data.identity import identify
 from fedbnn.features.public import Public, public
 from fedbnn.federation.message import Message
-from fedbnn.federation.method import Client, Method, Update
+from fedbnn.federation.method import Method, Update
+from fedbnn.federation.parties import Client
 from fedbnn.methods.exchange import Exchange
 from fedbnn.models.architectures import ModelSettings
 from fedbnn.models.bayes import Prediction

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from fedbnn.audit.membership import Coins, Floats, Own, View, Whole
 from fedbnn.features.public import Public, public
-from fedbnn.federation.method import Client
+from fedbnn.federation.parties import Client
 from fedbnn.methods.point import point_outputs
 from fedbnn.models.regression import of_classes
 from fedbnn.models.training import Records

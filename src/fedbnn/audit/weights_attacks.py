@@ -28,7 +28,7 @@ from fedbnn.audit.exchange_attacks import answers
 from fedbnn.base.errors import UserError
 from fedbnn.base.randomness import Stream
 from fedbnn.federation.message import Message
-from fedbnn.federation.method import Client, Roster
+from fedbnn.federation.parties import Client, Roster
 from fedbnn.methods.averaging import Global
 from fedbnn.methods.dp_fedavg import DPFedAvg
 from fedbnn.methods.dp_scaffold import DPScaffold

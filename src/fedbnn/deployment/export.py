@@ -23,7 +23,7 @@ from fedbnn.deployment.card import model_card
 from fedbnn.deployment.loaded import LoadedRun
 from fedbnn.deployment.mean_network import check_onnx, mean_network, write_onnx
 from fedbnn.deployment.nearness import nearness
-from fedbnn.federation.method import Client
+from fedbnn.federation.parties import Client
 
 POSTERIOR, NETWORK, CARD = "posterior.safetensors", "model.onnx", "README.md"
 

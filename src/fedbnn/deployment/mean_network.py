@@ -25,7 +25,8 @@ from fedbnn.base.errors import UserError
 from fedbnn.base.randomness import Stream
 from fedbnn.data.view import InputView
 from fedbnn.deployment.loaded import LoadedRun
-from fedbnn.federation.method import Client, Method, State, Variant
+from fedbnn.federation.method import Method, State, Variant
+from fedbnn.federation.parties import Client
 from fedbnn.federation.scored import scored_models
 from fedbnn.models.architectures import build
 from fedbnn.models.label_prior import ratio

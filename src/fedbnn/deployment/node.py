@@ -24,7 +24,7 @@ from fedbnn.deployment.terms import Terms, read_terms
 from fedbnn.federation.engines import Site, by_index
 from fedbnn.federation.engines.host import ClientHost
 from fedbnn.federation.message import BadMessage, Message, check, check_sent
-from fedbnn.federation.method import Roster
+from fedbnn.federation.parties import Roster
 from fedbnn.models.label_prior import Prior, checked
 from fedbnn.models.regression import Answer as Said
 

@@ -23,7 +23,7 @@ from fedbnn.deployment.site_file import RecordsSettings, SiteSettings
 from fedbnn.deployment.site_table import read_columns, reader_of, report_oddities
 from fedbnn.deployment.terms import Terms
 from fedbnn.federation.engines import Site
-from fedbnn.federation.method import Client
+from fedbnn.federation.parties import Client
 from fedbnn.federation.sites import check_augmentation, on_features
 from fedbnn.models.network import check_outputs
 from fedbnn.models.regression import records_of

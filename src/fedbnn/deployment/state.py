@@ -24,7 +24,7 @@ from fedbnn.base.errors import UserError
 from fedbnn.base.files import locked, make_folder, read_json, telling, write_atomically, write_json
 from fedbnn.deployment.terms import Terms, read_terms
 from fedbnn.federation.message import BadMessage, Message
-from fedbnn.federation.method import Client
+from fedbnn.federation.parties import Client
 from fedbnn.models.architectures import ModelSettings
 from fedbnn.runs.folder import differences
 

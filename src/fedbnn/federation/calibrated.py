@@ -15,7 +15,7 @@ from torch import Tensor
 
 from fedbnn.base.errors import UserError
 from fedbnn.base.wording import listing
-from fedbnn.federation.method import Client
+from fedbnn.federation.parties import Client
 from fedbnn.models.abstention import CONFIDENCE, Abstention, check_risk, choose
 from fedbnn.models.bayes import Prediction
 from fedbnn.models.conformal import Bools, Conformal, Score, Within, check_alpha, check_score

@@ -23,7 +23,8 @@ from torch import Tensor
 from fedbnn.federation.intake import joined
 from fedbnn.federation.lies import Lie, changed, stacked
 from fedbnn.federation.message import Message
-from fedbnn.federation.method import Method, Roster
+from fedbnn.federation.method import Method
+from fedbnn.federation.parties import Roster
 from fedbnn.federation.server import Server
 
 SCALES = tuple(2 ** (step / 2) for step in range(-3, 7))

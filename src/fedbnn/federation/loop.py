@@ -16,7 +16,8 @@ from fedbnn.federation.faults import SILENT, Asking, FaultSettings
 from fedbnn.federation.inputs import Inputs, seen_inputs
 from fedbnn.federation.intake import SPOILS, joined
 from fedbnn.federation.message import Message
-from fedbnn.federation.method import Method, Roster, State, Variant
+from fedbnn.federation.method import Method, State, Variant
+from fedbnn.federation.parties import Roster
 from fedbnn.federation.server import PATIENCE, Server
 from fedbnn.models.label_prior import Prior, checked
 from fedbnn.models.regression import Answer

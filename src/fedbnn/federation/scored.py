@@ -16,7 +16,8 @@ from torch import Tensor
 from fedbnn.base.devices import CPU
 from fedbnn.base.randomness import Stream
 from fedbnn.federation.message import Message
-from fedbnn.federation.method import Client, Method, State, Variant
+from fedbnn.federation.method import Method, State, Variant
+from fedbnn.federation.parties import Client
 from fedbnn.models.label_prior import Known, estimate_prior, ratio, uniform
 from fedbnn.models.regression import Answer, Mixture
 

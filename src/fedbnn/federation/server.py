@@ -16,7 +16,8 @@ from fedbnn.base.errors import UserError
 from fedbnn.base.randomness import Stream, repeatable
 from fedbnn.base.tensors import save_tensors
 from fedbnn.federation.message import BadMessage, Message, UploadSpec, check
-from fedbnn.federation.method import Method, Roster, State
+from fedbnn.federation.method import Method, State
+from fedbnn.federation.parties import Roster
 
 SERVER_FILE = "server.safetensors"
 PATIENCE = 3  # replies in a row that are not let in, after which a client is set aside

@@ -16,7 +16,7 @@ from fedbnn.data import FederatedData
 from fedbnn.data.dataset import Floats
 from fedbnn.data.federated import Split
 from fedbnn.federation.engines import Site
-from fedbnn.federation.method import Client
+from fedbnn.federation.parties import Client
 from fedbnn.models.architectures import Factory, ModelSettings, assign, settings_of
 from fedbnn.models.network import probe
 from fedbnn.models.regression import records_of

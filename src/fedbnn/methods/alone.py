@@ -6,7 +6,8 @@ from typing import TypeVar
 
 from fedbnn.base.randomness import Stream
 from fedbnn.federation.message import Message, UploadSpec
-from fedbnn.federation.method import Method, Roster, State
+from fedbnn.federation.method import Method, State
+from fedbnn.federation.parties import Roster
 
 S = TypeVar("S", bound=State)
 

@@ -27,7 +27,8 @@ from torch import Tensor, nn
 from fedbnn.base.randomness import Stream
 from fedbnn.base.settings import settings
 from fedbnn.federation.message import Message
-from fedbnn.federation.method import Client, Update, Variant
+from fedbnn.federation.method import Update, Variant
+from fedbnn.federation.parties import Client
 from fedbnn.methods.averaging import Averaging
 from fedbnn.methods.point import Point, PointTraining, point_outputs
 from fedbnn.methods.rehearsal import local_batches

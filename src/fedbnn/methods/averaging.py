@@ -15,7 +15,8 @@ from fedbnn.base.errors import UserError
 from fedbnn.base.randomness import Stream
 from fedbnn.base.settings import settings
 from fedbnn.federation.message import Message, Numbers, UploadSpec, records_form
-from fedbnn.federation.method import Client, Method, Roster, State, Update, Variant
+from fedbnn.federation.method import Method, State, Update, Variant
+from fedbnn.federation.parties import Client, Roster
 from fedbnn.methods.point import Point, PointModel, PointTraining
 from fedbnn.models.training import Pull
 

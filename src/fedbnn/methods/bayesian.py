@@ -7,7 +7,8 @@ from torch import Tensor
 
 from fedbnn.base.randomness import Stream
 from fedbnn.base.settings import settings
-from fedbnn.federation.method import Client, State
+from fedbnn.federation.method import State
+from fedbnn.federation.parties import Client
 from fedbnn.methods.rehearsal import Rehearsal, local_batches
 from fedbnn.models.bayes import Anchor, Gaussian, fit, weight_draws
 from fedbnn.models.bayesian_part import without_posterior

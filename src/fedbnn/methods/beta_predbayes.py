@@ -30,7 +30,8 @@ from torch import Tensor
 from fedbnn.base.randomness import Stream
 from fedbnn.base.settings import settings
 from fedbnn.federation.message import Message, Numbers, UploadSpec, records_form
-from fedbnn.federation.method import Client, Method, Roster, State, Update, Variant
+from fedbnn.federation.method import Method, State, Update, Variant
+from fedbnn.federation.parties import Client, Roster
 from fedbnn.methods.averaging import count
 from fedbnn.methods.feddf import Distilling, Students
 from fedbnn.methods.rehearsal import local_batches

@@ -19,7 +19,8 @@ from pydantic import Field
 from fedbnn.base.randomness import Stream
 from fedbnn.base.settings import settings
 from fedbnn.federation.message import Message
-from fedbnn.federation.method import Client, Update, Variant
+from fedbnn.federation.method import Update, Variant
+from fedbnn.federation.parties import Client
 from fedbnn.methods.averaging import Averaging
 from fedbnn.methods.point import Point, PointModel, PointTraining
 from fedbnn.models.training import Pull

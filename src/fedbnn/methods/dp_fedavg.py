@@ -29,7 +29,8 @@ from fedbnn.base.randomness import Stream
 from fedbnn.base.settings import settings
 from fedbnn.features.public import digest_of
 from fedbnn.federation.message import Message
-from fedbnn.federation.method import Client, Roster, Update
+from fedbnn.federation.method import Update
+from fedbnn.federation.parties import Client, Roster
 from fedbnn.methods.averaging import Averaging, Global
 from fedbnn.methods.noisy_sums import NoisySum, NoisySums
 from fedbnn.methods.own_budget import RESERVE

@@ -23,7 +23,8 @@ from torch import Tensor
 from fedbnn.base.randomness import Stream
 from fedbnn.base.settings import settings, with_default
 from fedbnn.federation.message import Integers, Message, UploadSpec
-from fedbnn.federation.method import Client, Roster, Update
+from fedbnn.federation.method import Update
+from fedbnn.federation.parties import Client, Roster
 from fedbnn.methods.averaging import Averaging, Global
 from fedbnn.methods.noisy_sums import NoisySum, NoisySums
 from fedbnn.methods.point import Point, PointModel

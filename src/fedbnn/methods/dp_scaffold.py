@@ -28,7 +28,8 @@ from torch import Tensor
 from fedbnn.base.randomness import Stream
 from fedbnn.base.settings import settings, with_default
 from fedbnn.federation.message import Message
-from fedbnn.federation.method import Client, Roster, Update
+from fedbnn.federation.method import Update
+from fedbnn.federation.parties import Client, Roster
 from fedbnn.methods.noisy_sums import NoisySum, NoisySums
 from fedbnn.methods.remembered import Carried, Remembered
 from fedbnn.methods.scaffold import Scaffold

@@ -16,7 +16,8 @@ from fedbnn.base.errors import UserError
 from fedbnn.base.randomness import Stream
 from fedbnn.base.settings import settings
 from fedbnn.federation.message import Message, UploadSpec
-from fedbnn.federation.method import Client, Method, Promise, Roster, State, Update
+from fedbnn.federation.method import Method, Promise, State, Update
+from fedbnn.federation.parties import Client, Roster
 from fedbnn.methods.consensus import Rule, join, output_of, target_of
 from fedbnn.methods.gaussian_consensus import gaussian_target, join_gaussians
 from fedbnn.methods.mechanisms import mechanism_of

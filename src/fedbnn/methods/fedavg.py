@@ -23,7 +23,7 @@ from pydantic import Field
 from fedbnn.base.randomness import Stream
 from fedbnn.base.settings import settings
 from fedbnn.federation.message import Message
-from fedbnn.federation.method import Roster
+from fedbnn.federation.parties import Roster
 from fedbnn.methods.averaging import Averaging, Global, SharedPoint
 from fedbnn.methods.point import Point
 from fedbnn.methods.robust import krum, trimmed

@@ -20,7 +20,7 @@ from torch import Tensor
 from fedbnn.base.randomness import Stream
 from fedbnn.base.settings import settings
 from fedbnn.federation.message import Message
-from fedbnn.federation.method import Roster
+from fedbnn.federation.parties import Roster
 from fedbnn.methods.averaging import refuse_mixed, shares
 from fedbnn.methods.feddf import FedDF, Students
 from fedbnn.models.bayes import logits_of

@@ -24,7 +24,8 @@ from fedbnn.base.errors import UserError
 from fedbnn.base.randomness import Stream
 from fedbnn.base.settings import settings
 from fedbnn.federation.message import Message
-from fedbnn.federation.method import Client, Roster, Update, Variant
+from fedbnn.federation.method import Update, Variant
+from fedbnn.federation.parties import Client, Roster
 from fedbnn.methods.averaging import Averaging, Global
 from fedbnn.methods.point import Point, PointModel, PointTraining
 from fedbnn.models.network import FlatNetwork

@@ -28,7 +28,8 @@ from fedbnn.base.errors import UserError
 from fedbnn.base.randomness import Stream
 from fedbnn.base.settings import settings
 from fedbnn.federation.message import Message
-from fedbnn.federation.method import Client, Update, Variant
+from fedbnn.federation.method import Update, Variant
+from fedbnn.federation.parties import Client
 from fedbnn.methods.bayesian import BayesianTraining, Posterior
 from fedbnn.methods.consensus import Rule, target_of
 from fedbnn.methods.exchange import Exchange, ExchangeState

@@ -23,7 +23,8 @@ from torch import Tensor
 from fedbnn.base.randomness import Stream
 from fedbnn.base.settings import settings
 from fedbnn.federation.message import Message
-from fedbnn.federation.method import Client, Update
+from fedbnn.federation.method import Update
+from fedbnn.federation.parties import Client
 from fedbnn.methods.bayesian import BayesianTraining, Posterior
 from fedbnn.methods.exchange import Exchange, ExchangeState
 from fedbnn.models.bayes import Gaussian, kl_divergence, tune_prior

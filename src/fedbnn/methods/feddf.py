@@ -22,7 +22,8 @@ from fedbnn.base.errors import UserError
 from fedbnn.base.randomness import Stream
 from fedbnn.base.settings import settings
 from fedbnn.federation.message import Message, Numbers, UploadSpec, records_form
-from fedbnn.federation.method import Method, Roster, State
+from fedbnn.federation.method import Method, State
+from fedbnn.federation.parties import Roster
 from fedbnn.methods.averaging import SharedPoint, weighted_mean
 from fedbnn.methods.point import Point
 from fedbnn.models.bayes import logits_of

@@ -29,7 +29,8 @@ from pydantic import Field
 from fedbnn.base.randomness import Stream
 from fedbnn.base.settings import settings
 from fedbnn.federation.message import Message, Numbers, UploadSpec
-from fedbnn.federation.method import Client, Roster, Update
+from fedbnn.federation.method import Update
+from fedbnn.federation.parties import Client, Roster
 from fedbnn.methods.point import PointTraining
 from fedbnn.methods.remembered import Carried, Remembered, Remembering, plain_mean
 from fedbnn.models.training import Pull

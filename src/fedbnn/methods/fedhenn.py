@@ -28,7 +28,8 @@ from fedbnn.base.errors import UserError
 from fedbnn.base.randomness import Stream
 from fedbnn.base.settings import settings
 from fedbnn.federation.message import Message, Numbers, UploadSpec
-from fedbnn.federation.method import Client, Method, Roster, State, Update
+from fedbnn.federation.method import Method, State, Update
+from fedbnn.federation.parties import Client, Roster
 from fedbnn.methods.point import Point, PointModel, PointTraining
 from fedbnn.methods.rehearsal import local_batches
 from fedbnn.models.representation import check_representation, representations_of, represented

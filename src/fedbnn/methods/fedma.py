@@ -36,7 +36,8 @@ from fedbnn.base.errors import UserError
 from fedbnn.base.randomness import Stream
 from fedbnn.base.settings import settings
 from fedbnn.federation.message import Message
-from fedbnn.federation.method import Client, Roster, Update
+from fedbnn.federation.method import Update
+from fedbnn.federation.parties import Client, Roster
 from fedbnn.methods.averaging import Averaging, Global, SharedPoint
 from fedbnn.methods.point import Point
 from fedbnn.models.network import view_of

@@ -13,7 +13,8 @@ from torch import Tensor
 from fedbnn.base.randomness import Stream
 from fedbnn.base.settings import settings, with_default
 from fedbnn.federation.message import Message
-from fedbnn.federation.method import Client, Update
+from fedbnn.federation.method import Update
+from fedbnn.federation.parties import Client
 from fedbnn.methods.consensus import Rule
 from fedbnn.methods.exchange import Exchange, ExchangeState
 from fedbnn.methods.point import Point, PointTraining, point_outputs

@@ -26,7 +26,8 @@ from torch import Tensor
 from fedbnn.base.randomness import Stream
 from fedbnn.base.settings import settings
 from fedbnn.federation.message import Message, Numbers, UploadSpec, records_form
-from fedbnn.federation.method import Method, Roster
+from fedbnn.federation.method import Method
+from fedbnn.federation.parties import Roster
 from fedbnn.methods.averaging import Global, SharedPoint, refuse_mixed, weighted_mean
 from fedbnn.methods.point import Point
 

@@ -33,7 +33,8 @@ from torch.nn import functional
 from fedbnn.base.randomness import Stream
 from fedbnn.base.settings import settings
 from fedbnn.federation.message import MOST_RECORDS, Message, Numbers, UploadSpec
-from fedbnn.federation.method import Client, Method, Roster, State, Update, Variant
+from fedbnn.federation.method import Method, State, Update, Variant
+from fedbnn.federation.parties import Client, Roster
 from fedbnn.methods.point import Point, PointTraining
 from fedbnn.methods.rehearsal import local_batches
 from fedbnn.models.architectures import ModelSettings, build

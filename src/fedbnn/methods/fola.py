@@ -28,7 +28,8 @@ from torch import Tensor
 from fedbnn.base.randomness import Stream
 from fedbnn.base.settings import settings
 from fedbnn.federation.message import MOST_SENT, Message, Numbers, UploadSpec, records_form
-from fedbnn.federation.method import Client, Method, Roster, State, Update, Variant
+from fedbnn.federation.method import Method, State, Update, Variant
+from fedbnn.federation.parties import Client, Roster
 from fedbnn.methods.averaging import count, refuse_mixed, shares
 from fedbnn.methods.point import Point, PointModel, PointTraining
 from fedbnn.models.network import FlatNetwork

@@ -48,7 +48,7 @@ from fedbnn.base.randomness import Stream
 from fedbnn.features.kernel import KernelFeatures, kernel_features
 from fedbnn.features.public import kept
 from fedbnn.features.standard import PLAIN, StandardFeatures, standard_features
-from fedbnn.federation.method import Client
+from fedbnn.federation.parties import Client
 from fedbnn.models.label_prior import ratio, uniform
 from fedbnn.models.softmax import Ground, Rows, curvature, draw_weights, fit_head, with_one
 

@@ -27,7 +27,8 @@ from torch import Tensor
 from fedbnn.base.randomness import Stream
 from fedbnn.base.settings import settings
 from fedbnn.federation.message import Message, Numbers, UploadSpec
-from fedbnn.federation.method import Client, Roster, Update, Variant
+from fedbnn.federation.method import Update, Variant
+from fedbnn.federation.parties import Client, Roster
 from fedbnn.methods.averaging import Averaging, Global, weighted_mean
 from fedbnn.methods.point import Point, PointModel, PointTraining
 from fedbnn.models.bayes import logits_of

@@ -3,7 +3,8 @@
 from fedbnn.base.randomness import Stream
 from fedbnn.base.settings import settings, with_default
 from fedbnn.federation.message import Message
-from fedbnn.federation.method import Client, Update
+from fedbnn.federation.method import Update
+from fedbnn.federation.parties import Client
 from fedbnn.methods.alone import Alone
 from fedbnn.methods.point import Point, PointModel, PointTraining
 

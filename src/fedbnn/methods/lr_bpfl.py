@@ -34,7 +34,8 @@ from fedbnn.base.errors import UserError
 from fedbnn.base.randomness import Stream
 from fedbnn.base.settings import settings, with_default
 from fedbnn.federation.message import Message
-from fedbnn.federation.method import Client, Update, Variant
+from fedbnn.federation.method import Update, Variant
+from fedbnn.federation.parties import Client
 from fedbnn.methods.averaging import Averaging
 from fedbnn.methods.bayesian import BayesianTraining, Posterior
 from fedbnn.methods.fedrep import split

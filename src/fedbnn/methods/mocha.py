@@ -34,7 +34,8 @@ from torch import Tensor
 from fedbnn.base.randomness import Stream
 from fedbnn.base.settings import settings
 from fedbnn.federation.message import Message, Numbers, UploadSpec
-from fedbnn.federation.method import Client, Method, Roster, Update
+from fedbnn.federation.method import Method, Update
+from fedbnn.federation.parties import Client, Roster
 from fedbnn.methods.averaging import refuse_mixed
 from fedbnn.methods.point import Point, PointModel, PointTraining
 from fedbnn.methods.remembered import Remembered

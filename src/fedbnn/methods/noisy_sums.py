@@ -24,7 +24,8 @@ from fedbnn.base.errors import UserError
 from fedbnn.base.randomness import Stream
 from fedbnn.base.settings import settings
 from fedbnn.federation.message import Message
-from fedbnn.federation.method import Client, State, Variant
+from fedbnn.federation.method import State, Variant
+from fedbnn.federation.parties import Client
 from fedbnn.methods.own_budget import RESERVE, OwnBudget
 from fedbnn.methods.point import Point, PointTraining
 from fedbnn.privacy import Cost, Sampled, clipped_grid_sum, composed_mu, poisson_batch, subsampled_noise

@@ -18,7 +18,8 @@ from torch import Tensor
 from fedbnn.base.errors import UserError
 from fedbnn.base.settings import settings
 from fedbnn.features.public import digest_of
-from fedbnn.federation.method import Client, Method, Promise, State
+from fedbnn.federation.method import Method, Promise, State
+from fedbnn.federation.parties import Client
 from fedbnn.privacy import Budget, Cost, Guarantee, PrivacySettings
 
 RESERVE = 1e-4  # of epsilon: room for the gap of discrete noise, and for another grid of the accountant

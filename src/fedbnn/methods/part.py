@@ -23,7 +23,7 @@ from torch import Tensor
 from fedbnn.base.errors import UserError
 from fedbnn.base.randomness import Stream
 from fedbnn.federation.message import Message
-from fedbnn.federation.method import Client
+from fedbnn.federation.parties import Client
 from fedbnn.models.training import take_rows
 
 Choice = Literal["random", "disputed"]

@@ -37,7 +37,8 @@ from fedbnn.base.errors import UserError
 from fedbnn.base.randomness import Stream, repeatable
 from fedbnn.base.settings import settings
 from fedbnn.federation.message import Integers, Message, UploadSpec
-from fedbnn.federation.method import Client, Roster, State, Update
+from fedbnn.federation.method import State, Update
+from fedbnn.federation.parties import Client, Roster
 from fedbnn.methods.own_budget import RESERVE, OwnBudget
 from fedbnn.methods.point import Point, PointTraining, point_outputs
 from fedbnn.models.bayes import logits_of

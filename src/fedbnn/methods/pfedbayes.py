@@ -19,7 +19,8 @@ from torch import Tensor
 from fedbnn.base.randomness import Stream
 from fedbnn.base.settings import settings
 from fedbnn.federation.message import Message
-from fedbnn.federation.method import Client, Roster, Update, Variant
+from fedbnn.federation.method import Update, Variant
+from fedbnn.federation.parties import Client, Roster
 from fedbnn.methods.averaging import Relaxed
 from fedbnn.methods.bayesian import Posterior
 from fedbnn.models.bayes import Anchor, Gaussian, VariationalStep, kl_divergence, weight_draws

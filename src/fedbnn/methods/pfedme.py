@@ -20,7 +20,8 @@ from torch import Tensor
 from fedbnn.base.randomness import Stream
 from fedbnn.base.settings import settings
 from fedbnn.federation.message import Message
-from fedbnn.federation.method import Client, Update, Variant
+from fedbnn.federation.method import Update, Variant
+from fedbnn.federation.parties import Client
 from fedbnn.methods.averaging import Relaxed
 from fedbnn.methods.point import Point, PointModel
 from fedbnn.models.network import FlatNetwork

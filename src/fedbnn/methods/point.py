@@ -7,7 +7,8 @@ from torch import Tensor
 
 from fedbnn.base.randomness import Stream
 from fedbnn.base.settings import settings
-from fedbnn.federation.method import Client, State
+from fedbnn.federation.method import State
+from fedbnn.federation.parties import Client
 from fedbnn.methods.rehearsal import local_batches
 from fedbnn.models.regression import Answer
 from fedbnn.models.training import Pull, fit_point

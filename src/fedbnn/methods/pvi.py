@@ -28,7 +28,8 @@ from torch import Tensor
 from fedbnn.base.randomness import Stream
 from fedbnn.base.settings import settings, with_default
 from fedbnn.federation.message import ABSURD, MOST_SENT, Message, Numbers, UploadSpec
-from fedbnn.federation.method import Client, Method, Roster, State, Update, Variant
+from fedbnn.federation.method import Method, State, Update, Variant
+from fedbnn.federation.parties import Client, Roster
 from fedbnn.methods.averaging import refuse_mixed
 from fedbnn.methods.bayesian import BayesianTraining
 from fedbnn.models.bayes import Gaussian

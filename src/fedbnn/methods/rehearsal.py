@@ -18,7 +18,7 @@ from torch import Tensor
 from torch.nn.functional import one_hot
 
 from fedbnn.base.randomness import Stream
-from fedbnn.federation.method import Client
+from fedbnn.federation.parties import Client
 from fedbnn.models.regression import Measured
 from fedbnn.models.training import Records, epochs, steps
 

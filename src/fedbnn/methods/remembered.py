@@ -15,7 +15,8 @@ from torch import Tensor
 
 from fedbnn.base.randomness import Stream
 from fedbnn.federation.message import Message
-from fedbnn.federation.method import Client, Method, Roster, Variant
+from fedbnn.federation.method import Method, Variant
+from fedbnn.federation.parties import Client, Roster
 from fedbnn.methods.averaging import Global, refuse_mixed
 from fedbnn.methods.point import Point, point_outputs
 from fedbnn.models.regression import Answer

@@ -4,7 +4,7 @@ from dataclasses import dataclass, fields
 
 import torch
 
-from fedbnn.federation.method import Roster
+from fedbnn.federation.parties import Roster
 from fedbnn.methods.registry import MethodClass
 from fedbnn.models.architectures import ModelSettings
 

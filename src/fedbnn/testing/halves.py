@@ -11,7 +11,8 @@ from fedbnn.base.randomness import Stream, repeatable
 from fedbnn.federation.engines import Site
 from fedbnn.federation.loop import roster_of
 from fedbnn.federation.message import Message
-from fedbnn.federation.method import Client, Method, Roster, State
+from fedbnn.federation.method import Method, State
+from fedbnn.federation.parties import Client, Roster
 from fedbnn.models.regression import of_classes
 from fedbnn.testing.sample import SEED, Moment, moments, same, sample_sites
 

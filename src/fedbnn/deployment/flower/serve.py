@@ -24,7 +24,8 @@ from fedbnn.deployment.server_file import ServerSettings, read_server
 from fedbnn.deployment.terms import Terms, read_terms
 from fedbnn.federation.evaluation import task_scores
 from fedbnn.federation.loop import Round
-from fedbnn.federation.method import Method, Roster
+from fedbnn.federation.method import Method
+from fedbnn.federation.parties import Roster
 from fedbnn.federation.server import Server
 from fedbnn.models.architectures import ModelSettings, build
 from fedbnn.runs.folder import RunFolder, read_json, write_json

@@ -10,7 +10,8 @@ from torch import Tensor
 from fedbnn.data.view import InputView
 from fedbnn.federation.evaluation import Scored
 from fedbnn.federation.message import Message
-from fedbnn.federation.method import Client, Method
+from fedbnn.federation.method import Method
+from fedbnn.federation.parties import Client
 from fedbnn.models.label_prior import Known
 from fedbnn.models.regression import Answer
 from fedbnn.models.training import Records

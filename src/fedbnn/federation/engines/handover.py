@@ -19,7 +19,7 @@ from torch import Tensor
 from fedbnn.base.tensors import save_tensors
 from fedbnn.federation.engines.engine import Site
 from fedbnn.federation.engines.states import IN_MEMORY, state_file
-from fedbnn.federation.method import Client
+from fedbnn.federation.parties import Client
 from fedbnn.models.regression import records_of
 from fedbnn.models.training import channels_last
 

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from fedbnn.features.public import digest_of
 from fedbnn.federation.message import Integers, Message, UploadSpec
-from fedbnn.federation.method import Client, Roster
+from fedbnn.federation.parties import Client, Roster
 from fedbnn.privacy.secure.client_half import ClientHalf
 from fedbnn.privacy.secure.server_half import ServerHalf
 from fedbnn.privacy.secure.session import Phase, ProtocolError, Session

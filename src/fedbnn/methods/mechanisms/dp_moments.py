@@ -15,7 +15,7 @@ from torch import Tensor
 from fedbnn.base.errors import UserError
 from fedbnn.features.public import Public, public
 from fedbnn.federation.message import Integers, Message, UploadSpec
-from fedbnn.federation.method import Client, Roster
+from fedbnn.federation.parties import Client, Roster
 from fedbnn.methods.consensus import Rule
 from fedbnn.methods.mechanisms.aggregation import (
     answer_spec,

@@ -10,7 +10,8 @@ import torch
 from torch import Tensor
 
 from fedbnn.federation.message import Form, Message, Numbers, UploadSpec
-from fedbnn.federation.method import Client, Roster, State
+from fedbnn.federation.method import State
+from fedbnn.federation.parties import Client, Roster
 from fedbnn.methods.consensus import Rule, output_form
 from fedbnn.methods.part import ASKED, TOLD
 from fedbnn.privacy import PrivacySettings

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from torch import Tensor
 
 from fedbnn.federation.message import Message
-from fedbnn.federation.method import Client
+from fedbnn.federation.parties import Client
 from fedbnn.methods.mechanisms.mechanism import OutputsMechanism
 
 

@@ -13,7 +13,7 @@ from torch import Tensor
 from fedbnn.base.errors import UserError
 from fedbnn.features.public import digest_of
 from fedbnn.federation.message import Message, Numbers, UploadSpec
-from fedbnn.federation.method import Client, Roster
+from fedbnn.federation.parties import Client, Roster
 from fedbnn.methods.consensus import Rule
 from fedbnn.methods.mechanisms.mechanism import ConsensusState, OutputsMechanism
 from fedbnn.privacy import ReleaseGate, onto_simplex, simplex_sensitivity
