@@ -23,7 +23,6 @@ harm.
 from collections.abc import Mapping
 from dataclasses import replace
 
-import torch
 from pydantic import Field
 
 from fedbnn.base.randomness import Stream
@@ -49,8 +48,7 @@ class FedDyn(PointTraining, Remembering[Carried]):
     )
 
     def client_init(self, client: Client) -> Carried:
-        weights = client.initial_weights()
-        return Carried(weights, torch.zeros_like(weights))
+        return Carried.of(client)
 
     def client_update(
         self, state: Carried, client: Client, message: Message, round_number: int, rng: Stream

@@ -15,19 +15,15 @@ away counts with what it sent last. Its rounds without communication, by chance,
 exchange. The argmin is approached by Adam, begun anew in each round, as in every other method here.
 """
 
-from collections.abc import Mapping
-from dataclasses import replace
-
-import torch
 from pydantic import Field
 
 from fedbnn.base.randomness import Stream
 from fedbnn.base.settings import settings
-from fedbnn.federation.message import Message, Numbers, UploadSpec
+from fedbnn.federation.message import Message
 from fedbnn.federation.method import Update
-from fedbnn.federation.parties import Client, Roster
+from fedbnn.federation.parties import Client
 from fedbnn.methods.point import PointTraining
-from fedbnn.methods.remembered import Carried, Remembered, Remembering
+from fedbnn.methods.remembered import Carried, Remembering
 from fedbnn.models.training import Pull
 
 
@@ -44,8 +40,7 @@ class FedPD(PointTraining, Remembering[Carried]):
     )
 
     def client_init(self, client: Client) -> Carried:
-        weights = client.initial_weights()
-        return Carried(weights, torch.zeros_like(weights))
+        return Carried.of(client)
 
     def client_update(
         self, state: Carried, client: Client, message: Message, round_number: int, rng: Stream
@@ -56,14 +51,3 @@ class FedPD(PointTraining, Remembering[Carried]):
         dual = state.carried + weights - x
         info = {"loss": loss, "drift": float((weights - x).norm()), "dual": float(dual.norm()) / self.eta}
         return Update(Carried(weights, dual), Message({"weights": weights + dual}), info)
-
-    def expected_upload(self, roster: Roster, client: int) -> UploadSpec:
-        return {"weights": Numbers((roster.network(client).size,))}
-
-    def server_update(
-        self, state: Remembered, replies: Mapping[int, Message], roster: Roster, rng: Stream
-    ) -> Remembered:
-        if not replies:
-            return state
-        now = state.with_replies(replies, "weights")
-        return replace(now, weights=now.mean_of_heard)

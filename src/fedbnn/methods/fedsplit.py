@@ -13,8 +13,7 @@ gradient steps from x, here on minibatches, as many as FedAvg takes. The paper h
 z_i of a client that is away stays as it was.
 """
 
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Self
 
 from pydantic import Field, model_validator
@@ -22,12 +21,12 @@ from torch import Tensor
 
 from fedbnn.base.randomness import Stream
 from fedbnn.base.settings import settings
-from fedbnn.federation.message import Message, Numbers, UploadSpec
+from fedbnn.federation.message import Message
 from fedbnn.federation.method import Update
-from fedbnn.federation.parties import Client, Roster
+from fedbnn.federation.parties import Client
 from fedbnn.methods.point import Point
 from fedbnn.methods.rehearsal import local_batches
-from fedbnn.methods.remembered import Remembered, Remembering
+from fedbnn.methods.remembered import Remembering
 from fedbnn.models.training import Pull, descend
 
 
@@ -77,14 +76,3 @@ class FedSplit(Remembering[Split]):
         z = z + 2 * (weights - x)
         info = {"loss": loss, "drift": float((weights - x).norm()), "apart": float((z - x).norm())}
         return Update(Split(weights, z), Message({"weights": z}), info)
-
-    def expected_upload(self, roster: Roster, client: int) -> UploadSpec:
-        return {"weights": Numbers((roster.network(client).size,))}
-
-    def server_update(
-        self, state: Remembered, replies: Mapping[int, Message], roster: Roster, rng: Stream
-    ) -> Remembered:
-        if not replies:
-            return state
-        now = state.with_replies(replies, "weights")
-        return replace(now, weights=now.mean_of_heard)

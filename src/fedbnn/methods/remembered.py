@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from fedbnn.base.randomness import Stream
-from fedbnn.federation.message import Message
+from fedbnn.federation.message import Message, Numbers, UploadSpec
 from fedbnn.federation.method import Method, Variant
 from fedbnn.federation.parties import Client, Roster
 from fedbnn.methods.averaging import Global, refuse_mixed
@@ -27,6 +27,12 @@ class Carried(Point):
     """A client's weights after its last turn, and the vector that it carries on, of the same length."""
 
     carried: Tensor
+
+    @classmethod
+    def of(cls, client: Client) -> Self:
+        """At the start: the model's own first weights, and a vector of zeros."""
+        weights = client.initial_weights()
+        return cls(weights, torch.zeros_like(weights))
 
 
 @dataclass(frozen=True)
@@ -68,7 +74,10 @@ P = TypeVar("P", bound=Point)  # the client's state
 
 
 class Remembering(Method[P, Remembered]):
-    """A server that remembers its clients."""
+    """A server that remembers its clients.
+
+    Unless a method says more, clients send one vector, and the server's model is the mean of what each sent last.
+    """
 
     server_state = Remembered
     one_architecture = True
@@ -87,6 +96,17 @@ class Remembering(Method[P, Remembered]):
         return Remembered(
             weights, weights.new_zeros(roster.clients, len(weights)), torch.zeros(roster.clients, dtype=torch.bool)
         )
+
+    def expected_upload(self, roster: Roster, client: int) -> UploadSpec:
+        return {"weights": Numbers((roster.network(client).size,))}
+
+    def server_update(
+        self, state: Remembered, replies: Mapping[int, Message], roster: Roster, rng: Stream
+    ) -> Remembered:
+        if not replies:
+            return state
+        now = state.with_replies(replies, "weights")
+        return replace(now, weights=now.mean_of_heard)
 
     def without(self, state: Remembered, client: int) -> Remembered:
         return state.without(client)

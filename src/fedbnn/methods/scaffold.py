@@ -51,8 +51,7 @@ class Scaffold(Remembering[Carried]):
     server_rate: float = Field(default=1.0, gt=0, description="how far the server moves towards the clients' mean")
 
     def client_init(self, client: Client) -> Carried:
-        weights = client.initial_weights()
-        return Carried(weights, torch.zeros_like(weights))
+        return Carried.of(client)
 
     def client_update(
         self, state: Carried, client: Client, message: Message, round_number: int, rng: Stream
