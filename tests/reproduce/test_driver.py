@@ -73,6 +73,18 @@ def test_results_of_runs_that_are_not_here_are_kept_and_only_the_others_are_miss
     assert not any(entry["runs"] for entry in json.loads((out / "table1.json").read_text())["entries"])
 
 
+def test_a_run_of_a_version_that_scored_fewer_models_is_missing(plan, tmp_path):
+    out, path = tmp_path / "out", tmp_path / "out" / "table1.json"
+    work = driver.prepare(plan, ["table1"], tmp_path / "runs", Selection(rows=["fedavg"], sizes=["small"]))
+    assert driver.run(work, out) == []
+    assert work.lacking(out).cells == []
+    written = json.loads(path.read_text())
+    entry = next(entry for entry in written["entries"] if entry["runs"])
+    del entry["runs"][0]["variants"]["global_own_prior"]
+    path.write_text(json.dumps(written))
+    assert [cell.folder.name for cell in work.lacking(out).cells] == [entry["runs"][0]["run"]]
+
+
 def test_studies_know_each_others_runs_and_diagrams_only_those_with_bins(plan, tmp_path, done):
     """Results were committed of some studies; others of the plan are about the same runs."""
     results, _, _ = done

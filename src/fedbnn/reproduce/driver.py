@@ -6,9 +6,10 @@ others go on.
 
 import json
 import shutil
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 from fedbnn.base.devices import find_device
 from fedbnn.base.errors import UserError
@@ -56,11 +57,12 @@ class Work:
     changes: Sequence[str] = ()
 
     def lacking(self, out: Path) -> "Work":
-        """The same, of whose cells only those are left that the results do not have."""
+        """The same, of whose cells only those are left that the results do not have, or not with all that is scored."""
         lacking: set[Path] = set()
         for name, entries in self.entries.items():
             known = known_runs(out, self.plan, name)
-            lacking |= {cell.folder for entry in entries for cell in entry.cells if cell.folder.name not in known}
+            cells = [cell for entry in entries for cell in entry.cells]
+            lacking |= {cell.folder for cell in cells if not _whole(known.get(cell.folder.name), cell)}
         return replace(self, cells=[cell for cell in self.cells if cell.folder in lacking])
 
     def write(self, out: Path) -> Path:
@@ -68,6 +70,14 @@ class Work:
         for name, entries in self.entries.items():
             write_study(out, self.plan, name, entries, self.changes)
         return write_page(out, self.plan)
+
+
+def _whole(run: Mapping[str, Any] | None, cell: Cell) -> bool:
+    """Whether results have a run with all its models: earlier versions asked no global one with own class shares."""
+    if run is None:
+        return False
+    scored = run["variants"]
+    return cell.config.data.regression or "global" not in scored or "global_own_prior" in scored
 
 
 def choose(plan: Plan, names: Sequence[str]) -> list[str]:
