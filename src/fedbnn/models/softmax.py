@@ -20,6 +20,7 @@ from torch import Tensor
 
 from fedbnn.base.randomness import Stream, repeatable
 
+REMEMBERED = 20  # steps: with a hundred, which L-BFGS would keep, most of its time goes into them
 BIAS = 1e-3  # of the penalty falls on a bias: it may be nearly anything
 
 
@@ -98,7 +99,12 @@ def _minimise(rows: Rows, ground: Ground, v: Tensor | None, most_steps: int) -> 
     z, costs, said = x @ basis, scale.square().unsqueeze(1), x @ start + rows.offset
     unknown = torch.nn.Parameter(x.new_zeros(basis.shape[1], target.shape[1]), requires_grad=False)
     optimiser = torch.optim.LBFGS(
-        [unknown], max_iter=most_steps, tolerance_grad=1e-6, tolerance_change=1e-12, line_search_fn="strong_wolfe"
+        [unknown],
+        max_iter=most_steps,
+        tolerance_grad=1e-6,
+        tolerance_change=1e-12,
+        history_size=REMEMBERED,
+        line_search_fn="strong_wolfe",
     )
 
     def loss() -> Tensor:
