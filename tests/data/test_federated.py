@@ -424,3 +424,44 @@ def test_calibration_that_leaves_nothing_to_train_on_is_refused(make_dataset):
     partition = PartitionSettings(kind="iid", clients=20)
     with pytest.raises(UserError, match=r"data.calibration = 0.95 leaves client 'client-\d+' none of its 1 record"):
         federate(make_dataset([10, 10]), DataSettings(alignment=0, calibration=0.95), partition, 0)
+
+
+@pytest.mark.parametrize("skew", [1.5, 3.0, 10.0])
+def test_classes_of_a_skewed_alignment_set_fall_in_equal_ratios(digits, skew):
+    few = PartitionSettings(clients=5, records_per_class=8)
+    fed = federate(digits, DataSettings(alignment=300, validation=50, alignment_skew=skew), few, 3)
+    counts = np.sort(np.bincount(digits.y_train[fed.alignment_indices], minlength=10))
+    expected = 300 * skew ** (np.arange(10) / 9) / (skew ** (np.arange(10) / 9)).sum()
+    assert counts.sum() == 300
+    assert np.abs(counts - expected).max() <= 1
+    held = np.concatenate([*fed.client_indices, fed.alignment_indices, fed.validation_indices])
+    assert len(np.unique(held)) == len(held) == 5 * 5 * 8 + 300 + 50
+
+
+def test_a_skewed_alignment_set_leaves_clients_their_records_and_each_seed_draws_its_rare_classes(digits):
+    few = PartitionSettings(clients=5, records_per_class=8)
+    plain, *skewed = (
+        [federate(digits, DataSettings(alignment=200, alignment_skew=skew), few, seed) for seed in range(6)]
+        for skew in (1.0, 10.0)
+    )
+    for a, b in zip(plain, skewed[0], strict=True):
+        for left, right in zip(a.client_indices, b.client_indices, strict=True):
+            np.testing.assert_array_equal(left, right)
+    rarest = {int(np.bincount(digits.y_train[fed.alignment_indices], minlength=10).argmin()) for fed in skewed[0]}
+    assert len(rarest) > 1
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        (
+            {"alignment": 1000, "alignment_skew": 10.0},
+            r"data\.alignment_skew = 10: of 1000 alignment points \d+ would be",
+        ),
+        ({"alignment_skew": 2.0, "alignment_source": "noise"}, "not beside data.alignment_source; set it to 1"),
+    ],
+)
+def test_a_skew_that_cannot_be_is_refused(changes, reason):
+    with pytest.raises(UserError, match=reason):
+        settings = DataSettings(**changes)
+        federate(load_dataset(settings), settings, PartitionSettings(clients=2, records_per_class=8), 0)

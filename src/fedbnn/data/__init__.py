@@ -8,7 +8,8 @@ from fedbnn.data.dataset import Dataset
 from fedbnn.data.dealing import federate
 from fedbnn.data.federated import FederatedData
 from fedbnn.data.partition import PartitionSettings
-from fedbnn.data.sources import SOURCES, DataSettings, load_dataset
+from fedbnn.data.settings import DataSettings
+from fedbnn.data.sources import SOURCES, load_dataset
 
 __all__ = [
     "SOURCES",

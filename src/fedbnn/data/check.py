@@ -12,7 +12,8 @@ from fedbnn.data.dealing import federate
 from fedbnn.data.federated import FederatedData
 from fedbnn.data.identity import HALF, identify
 from fedbnn.data.partition import PartitionSettings
-from fedbnn.data.sources import DataSettings, load_dataset, raw_tables
+from fedbnn.data.settings import DataSettings
+from fedbnn.data.sources import load_dataset, raw_tables
 from fedbnn.data.tables import identifying
 from fedbnn.data.tables.coding import Coding
 from fedbnn.data.tables.raw import Cells, RawTable

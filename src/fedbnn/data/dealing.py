@@ -11,7 +11,7 @@ from fedbnn.data.federated import FederatedData
 from fedbnn.data.normalisation import fit_normalisation
 from fedbnn.data.other_inputs import alignment_inputs
 from fedbnn.data.partition import Indices, PartitionSettings
-from fedbnn.data.sources import DataSettings
+from fedbnn.data.settings import DataSettings
 from fedbnn.data.tables.dataset import EncodedTables, TableDataset
 from fedbnn.data.view import PublicView
 
@@ -68,6 +68,8 @@ def federate(
     _check_total(len(pool), max(len(reserved), _least(partition)), points, data.validation)
 
     free = pool[~np.isin(pool, reserved)]
+    if data.alignment_skew > 1:
+        free = _skewed_first(dataset, free, points, data.alignment_skew, seed)
     alignment, validation, rest = np.split(free, [points, points + data.validation])
     if not clients_first:
         parts, names = _deal(dataset, np.concatenate([reserved, rest]), partition, rng)
@@ -109,6 +111,13 @@ def federate(
     if data.test_records == len(dataset.y_test):
         _check_represented(federated)
     return federated
+
+
+def _skewed_first(dataset: Dataset | TableDataset, rows: Indices, points: int, skew: float, seed: int) -> Indices:
+    """The same rows, those first that make an alignment set of so many points with this skew."""
+    rng = np.random.default_rng([seed, *b"skew"])
+    chosen = partitions.skewed(dataset.y_train[rows], points, skew, dataset.class_names, rng)
+    return np.concatenate([rows[chosen], np.delete(rows, chosen)])
 
 
 def _encoded(dataset: TableDataset, alignment: Indices, data: DataSettings, seed: int) -> EncodedTables:

@@ -12,7 +12,8 @@ from fedbnn.data.dataset import Floats, check_finite
 from fedbnn.data.generated import GENERATED, generated
 from fedbnn.data.known import KNOWN
 from fedbnn.data.npz_source import NpzFile
-from fedbnn.data.sources import DataSettings, obtain, unseen_inputs
+from fedbnn.data.settings import DataSettings
+from fedbnn.data.sources import obtain, unseen_inputs
 from fedbnn.data.stored import Array, Half, Stored, inputs_of
 
 NAMED = ("digits", *KNOWN)

@@ -147,6 +147,25 @@ def few_of_each_class(labels: Indices, part: Indices, few: int) -> Indices:
     return np.concatenate([part[labels[part] == label][:few] for label in np.unique(labels[part])])
 
 
+def skewed(labels: Indices, count: int, skew: float, class_names: tuple[str, ...], rng: np.random.Generator) -> Indices:
+    """Which `count` rows are the first of each class, where the commonest is `skew` times as common as the rarest.
+
+    Shares fall in equal ratios in between, share(c) ~ skew^(-rank(c) / (classes - 1)); the ranks are drawn.
+    """
+    classes = len(class_names)
+    ranks = rng.permutation(classes)
+    shares = skew ** (-ranks / max(1, classes - 1))
+    counts, have = _apportion(count, shares / shares.sum()), np.bincount(labels, minlength=classes)
+    if (counts > have).any():
+        worst = int((counts - have).argmax())
+        raise UserError(
+            f"data.alignment_skew = {skew:g}: of {count} alignment points {counts[worst]} would be of class "
+            f"{class_names[worst]!r}, of which {have[worst]} record(s) are free; lower it or data.alignment"
+        )
+    chosen = [np.flatnonzero(labels == label)[: counts[label]] for label in range(classes)]
+    return np.sort(np.concatenate(chosen))
+
+
 def iid(records: int, clients: int, rng: np.random.Generator) -> list[Indices]:
     """Equal random shares: sizes differ by at most one."""
     return np.array_split(rng.permutation(records), clients)
