@@ -462,6 +462,9 @@ def test_a_skewed_alignment_set_leaves_clients_their_records_and_each_seed_draws
     ],
 )
 def test_a_skew_that_cannot_be_is_refused(changes, reason):
-    with pytest.raises(UserError, match=reason):
+    def dealt():
         settings = DataSettings(**changes)
         federate(load_dataset(settings), settings, PartitionSettings(clients=2, records_per_class=8), 0)
+
+    with pytest.raises(UserError, match=reason):
+        dealt()
