@@ -104,6 +104,16 @@ def test_logits_of_a_prediction_are_the_heads_and_a_part_of_the_networks(client:
     torch.testing.assert_close(found.probs, found.draws.mean(0))
 
 
+def test_a_network_counts_for_more_the_less_the_alignment_set_tells_of_own_records(client: Client) -> None:
+    noise = 0.2 * torch.randn(client.alignment.shape, generator=torch.Generator().manual_seed(0))
+    strange = dataclasses.replace(client, alignment=noise)
+    apart = FedBNN(**SMALL).head_of(strange).apart
+    assert apart > 1
+    assert FedBNN(**SMALL).weights(client) == (1.1, 0.3)
+    assert FedBNN(**SMALL).weights(strange) == (1.1, pytest.approx(1 - 0.7 / apart))
+    assert FedBNN(**SMALL, network_weight=0.4).weights(strange) == (1.1, 0.4)
+
+
 def test_a_network_alone_answers_without_a_head(client: Client) -> None:
     method = FedBNN(**SMALL, head=False)
     state = turn(method, client).state

@@ -224,6 +224,25 @@ def test_what_is_added_grows_with_what_is_open_and_with_novelty() -> None:
     assert (head.standard.novelty(head.standard(strange)) > 1).all()
 
 
+def test_what_is_near_is_told_by_own_records_where_the_alignment_set_is_of_another_kind() -> None:
+    client = clients_of([(range(10), 60)], alignment=400)[0]
+    assert Head.of(client, SD, TRUST).apart == 1
+    noise = 0.2 * torch.randn(400, 1, 8, 8, generator=torch.Generator().manual_seed(0))
+    head = Head.of(dataclasses.replace(client, alignment=noise), 3.5, TRUST)
+    novelty = head.standard.novelty(head.standard(client.train.x))
+    assert head.apart == novelty.median() > 1.5
+    near = novelty <= head.apart
+    assert int(near.sum()) == 30
+    left = head.features.open(client.train.x)[near].unsqueeze(1).expand(-1, 10)
+    torch.testing.assert_close(head.beyond(client.train.x, 2000, RNG).var(0)[near], left, rtol=0.2, atol=1e-6)
+    further = 3 * client.train.x
+    v = head.standard.novelty(head.standard(further)) / head.apart
+    assert bool((v > 1).any())
+    expected = 3.5**2 * (1 - 1 / v.clamp_min(1)) + head.features.open(further)
+    found = head.beyond(further, 2000, RNG).var(0)
+    torch.testing.assert_close(found, expected.unsqueeze(1).expand(-1, 10), rtol=0.2, atol=1e-6)
+
+
 def test_the_same_draw_is_one_function_of_all_inputs() -> None:
     """Whether inputs come together or apart."""
     client = clients_of([(range(10), 60)])[0]

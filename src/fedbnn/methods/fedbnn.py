@@ -101,7 +101,8 @@ class FedBNN(FunctionSpacePrior, BayesianTraining, Exchange[FedBNNState]):
     network_weight: Share = Field(
         default="auto",
         description="of the network's logits there, from 0 to 2; both know the same records, and together they know "
-        "more than one, but not twice as much; auto: 0.3 for images, 1 for tables",
+        "more than one, but not twice as much; auto: 0.3 for images, or the nearer to 1 the further a client's own "
+        "records are from the alignment set, and 1 for tables",
     )
     network_every: int = Field(
         default=4,
@@ -212,6 +213,9 @@ class FedBNN(FunctionSpacePrior, BayesianTraining, Exchange[FedBNNState]):
         by_kind = REGRESSION_WEIGHTS if client.regression else IMAGE_WEIGHTS if _images(client) else TABLE_WEIGHTS
         given = (self.head_weight, self.network_weight)
         of_head, of_network = (kind if one == "auto" else one for one, kind in zip(given, by_kind, strict=True))
+        if self.network_weight == "auto" and of_network < 1 and not client.regression:
+            told = 1 / self.head_of(client).apart  # the less the alignment set tells of own records, the more
+            of_network += (1 - of_network) * (1 - told)
         return of_head, of_network
 
     def with_head(self, state: FedBNNState, client: Client, message: Message) -> FedBNNState:

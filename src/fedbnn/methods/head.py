@@ -28,10 +28,11 @@ with their own label prior s make it the posterior,
 (Laplace's approximation, with `trust` for the curvature p (1 - p) of the cross-entropy.) Fewer records widen what it
 says. What AD does not tell about an input is doubt of its own, added to the variance of its logits:
 
-    OPEN^2 open(x)  +  DOUBT^2 (1 - 1 / v)
+    OPEN^2 open(x)  +  DOUBT^2 (1 - 1 / v),      v = novelty(x) / apart > 1
 
-with open(x) what the kernel's points leave open, and v > 1 the novelty of an input beyond AD
-(`StandardFeatures.novelty`), which is outside what any of this is about.
+with open(x) what the kernel's points leave open, and novelty(x) > 1 that of an input beyond AD
+(`StandardFeatures.novelty`), which is outside what any of this is about. Where AD is of another kind than the client's
+records, these are beyond it too: `apart`, the median of their novelty or 1, is then what counts as near.
 
 Under privacy what comes back are class probabilities that noise has been on. They are no Gaussian's mean: each point of
 AD is then a record with an unsure label, all of them as much as NOISY_WEIGHT times the client's own records.
@@ -112,6 +113,13 @@ class Head:
         return float(self.client.clients * len(self.client.train))
 
     @property
+    def apart(self) -> float:
+        """How far the client's own records are from the alignment set where they are beyond it, or 1."""
+        z = self.standard(self.client.train.x.cpu())
+        z = z[z.isfinite().all(1)]
+        return max(1.0, float(self.standard.novelty(z).median())) if len(z) else 1.0
+
+    @property
     def noisy_records(self) -> float:
         """How many a consensus stands for that noise has been on."""
         return NOISY_WEIGHT * len(self.client.train)
@@ -148,7 +156,7 @@ class Head:
         Each draw is a random linear function of the direction of z, so that it is one function for all inputs.
         """
         z = self.standard(x.cpu())
-        variance = self.doubt**2 * (1 - 1 / self.standard.novelty(z).clamp_min(1.0))
+        variance = self.doubt**2 * (1 - 1 / (self.standard.novelty(z) / self.apart).clamp_min(1.0))
         if isinstance(self.features, KernelFeatures):
             variance = variance + OPEN**2 * self.features.open(x.cpu())
         generator = rng.on_cpu().child("beyond").torch()
