@@ -26,6 +26,9 @@ def test_list(call, runs: Path) -> None:
         assert done.split()[:6] == ["done", "finished", "local", "digits", "0", "1/1"]
         assert left.split()[:6] == ["left", "unfinished", "local", "digits", "7", "1/4"]
         assert "2 runs below" in out
+    code, out, _ = call("runs", "list", runs / "done")
+    assert code == 0
+    assert "1 run below" in out
     told = json.loads(call("runs", "list", "--json")[1])
     assert [one["round_number"] for one in told] == [1, 1]
     result = json.loads((runs / "done" / "result.json").read_text())
@@ -48,7 +51,7 @@ def test_prune_is_a_trial_unless_told_otherwise(call, runs: Path) -> None:
     code, out, errors = call("runs", "prune", "--older-than", "0h")
     assert code == 0
     assert "would be deleted" in out
-    assert "1 runs" in out
+    assert "1 run," in out
     assert "left stays: it has ledgers, on which privacy budgets hang" in errors
     assert (runs / "done" / "result.json").exists()
     told = json.loads(call("runs", "prune", "--older-than", "0h", "--yes", "--json")[1])

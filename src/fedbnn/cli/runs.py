@@ -1,6 +1,7 @@
 """The commands `fedbnn runs ...`: list what was run, put runs side by side, delete old ones."""
 
 import time
+from collections.abc import Sized
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -47,7 +48,7 @@ def list_runs(folder: Below = Path("runs"), as_json: Json = False) -> None:
         echo_json(told)
         return
     titles = ["run", "state", "method", "data", "seed", "rounds", "own classes", "age", "size"]
-    out_console.print(Printed(table(titles, rows, f"{len(rows)} runs below {folder}", words=4)))
+    out_console.print(Printed(table(titles, rows, f"{_count(rows)} below {folder}", words=4)))
 
 
 @app.command()
@@ -103,7 +104,7 @@ def prune(
             say(f"{one.folder} ({one.state}, {age_text(one.seconds)}, {show(one.bytes, size)}) {verb}")
     going = [one for one in found if not one.refusal]
     freed = show(sum(one.bytes for one in going), size)
-    say(f"{len(going)} runs, {freed}" + ("" if yes or not going else "; --yes deletes them"))
+    say(f"{_count(going)}, {freed}" + ("" if yes or not going else "; --yes deletes them"))
 
 
 def age_text(seconds: float) -> str:
@@ -125,3 +126,7 @@ def _names(folders: list[Path]) -> list[str]:
 
 def _value(value: Any) -> str:
     return MISSING if value is None else str(value)
+
+
+def _count(found: Sized) -> str:
+    return f"{len(found)} run" + ("" if len(found) == 1 else "s")
