@@ -11,6 +11,7 @@ own-class scores, means over hospitals; noise is the operating system's, so the 
 import csv
 import os
 import statistics
+import sys
 import tempfile
 from pathlib import Path
 
@@ -61,9 +62,9 @@ def config(folder: Path, seed: int, *changes: str) -> Config:
     return load_config(file, [f"seed={seed}", f'data.path="{folder / "hospitals"}"', *changes])
 
 
-def measure(folder: Path, seed: int) -> dict[str, dict[str, float]]:
+def measure(source: Path, folder: Path, seed: int) -> dict[str, dict[str, float]]:
     (folder / "hospitals").mkdir()
-    hospitals(Path(os.environ["FEDBNN_DATA"]) / "heart", folder / "hospitals")
+    hospitals(source, folder / "hospitals")
     ways = {
         "alone": config(folder, seed, "method=local_bnn", f"data.alignment={POINTS}"),
         "own records": config(folder, seed, f"data.alignment={POINTS}"),
@@ -104,10 +105,13 @@ def table(runs: dict[str, dict[str, dict[str, float]]]) -> str:
 
 
 def main() -> None:
+    source = Path(os.environ.get("FEDBNN_DATA", ".")) / "heart"
+    if missing := [file for file in HOSPITALS.values() if not (source / file).is_file()]:
+        sys.exit(f"{source}: there is no {missing[0]}; set FEDBNN_DATA to a folder that holds heart/ with UCI's files")
     runs = {}
     for seed in SEEDS:
         with tempfile.TemporaryDirectory() as folder:
-            runs[str(seed)] = measure(Path(folder), seed)
+            runs[str(seed)] = measure(source, Path(folder), seed)
         print(seed, runs[str(seed)], flush=True)
     write_json(HERE / "results" / "copula.json", runs)
     write_atomically(HERE / "results" / "copula.md", table(runs))
